@@ -1,0 +1,243 @@
+"""The experiment manifest: one YAML file is the whole contract of an engagement.
+
+It is validated on load with every mistake in one message, and digested; every artifact of the loop carries the digest.
+`fast` holds overrides for a short run of the same experiment, which is another experiment with a digest of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from ratchet.contracts.canonical import digest
+from ratchet.contracts.environment import ActionLimits, Prices
+from ratchet.contracts.model import Contract
+from ratchet.errors import ManifestError
+
+Slug = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+Purpose = Literal["execute", "evaluate", "train_sft", "train_preference", "train_rl", "calibrate"]
+
+
+class Job(Contract):
+    """What the agent is for and when its work counts."""
+
+    description: str = Field(min_length=1, description="The job in one sentence.")
+    acceptance: str = Field(min_length=1, description="The acceptance criteria in words.")
+
+
+class EnvironmentSection(Contract):
+    """Which environment, and the permissions that learning cannot widen."""
+
+    name: Slug = Field(description="Entry point name in the group `ratchet.environments`.")
+    version: str = Field(description="Version the experiment was written for.")
+    tools: tuple[str, ...] = Field(min_length=1, description="Tools an episode may call.")
+    limits: ActionLimits = Field(description="Action limits of an episode.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the environment itself.")
+
+
+class BaseCheckpoint(Contract):
+    """Where learning starts, and why it may."""
+
+    checkpoint: str = Field(description="`package:starter`, `random`, or a folder or model id in Hugging Face format.")
+    licence: str = Field(description="SPDX id of the weights' licence.")
+    weights_available: bool = Field(description="False for a model behind a closed API.")
+    training_permitted: bool = Field(description="Whether licence and owner allow updates.")
+    tenants: tuple[str, ...] = Field(default=("*",), description="Tenants that may use it; `*` for all.")
+
+
+class Grant(Contract):
+    """A training right, as the manifest asks for it and the ledger records it."""
+
+    grant_id: Slug = Field(description="Identity of the grant.")
+    purposes: tuple[Purpose, ...] = Field(min_length=1, description="What the data may be used for.")
+    base_models: tuple[str, ...] = Field(default=("*",), description="Base checkpoints it may train; `*` for all.")
+    retention_days: int = Field(ge=1, description="Days until the right ends.")
+    signed_by: str = Field(min_length=1, description="Who granted it.")
+
+
+class Splits(Contract):
+    """Sizes of the locked splits and what may not be shared between them."""
+
+    train: int = Field(ge=1, description="Tasks to train on.")
+    validation: int = Field(ge=1, description="Tasks to choose checkpoints on.")
+    heldout: int = Field(ge=1, description="Tasks to decide on; unreadable to training.")
+    group_by: tuple[Literal["repo", "issue_id", "prompt"], ...] = Field(
+        default=("repo", "issue_id", "prompt"), description="Keys that keep tasks in one split."
+    )
+
+
+class RewardPart(Contract):
+    """One weighted part of the reward."""
+
+    verifier: str = Field(description="Verifier by name.")
+    weight: float = Field(gt=0, description="Its weight; weights are normalised.")
+
+
+class Reward(Contract):
+    """How outcomes become the reward of an episode."""
+
+    parts: tuple[RewardPart, ...] = Field(min_length=1, description="Scored parts.")
+    gates: tuple[str, ...] = Field(default=(), description="Static gates; a failed one makes the reward 0.")
+    call_discount: float = Field(default=0.0, ge=0, lt=1, description="Share of an accepted reward lost per call.")
+    malformed_penalty: float = Field(default=0.0, ge=0, description="Subtracted per malformed or refused call.")
+    tamper_penalty: float = Field(default=0.0, ge=0, description="Subtracted where a honeypot was touched.")
+    judge: str | None = Field(default=None, description="Calibrated judge, or None.")
+
+
+class MethodSection(Contract):
+    """One candidate: how it is trained and from what."""
+
+    name: Slug = Field(description="Name of the candidate.")
+    method: Slug = Field(description="Entry point name in the group `ratchet.methods`.")
+    start: str = Field(description="`base` or the name of an earlier candidate.")
+    candidate: bool = Field(default=True, description="Whether it may be released; else it only stands in the table.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters, validated by the method.")
+    adapter: dict[str, Any] | None = Field(
+        default=None, description="PEFT LoRA settings (`r`, `alpha`, `target_modules`), or None for full weights."
+    )
+    max_wall_s: float = Field(default=1800.0, gt=0, description="Budget of wall time in seconds.")
+
+
+class EvaluationSection(Contract):
+    """How the held-out comparison runs."""
+
+    seeds: tuple[int, ...] = Field(min_length=1, description="Seeds per task.")
+    minimum_effect: Share = Field(description="Smallest difference in acceptance worth shipping.")
+    accept_underpowered: bool = Field(default=False, description="Go on though the plan cannot see that effect.")
+    resamples: int = Field(default=10_000, ge=1000, description="Bootstrap resamples.")
+    retries: int = Field(default=2, ge=0, description="Retries of an invalid episode.")
+    max_void_share: Share = Field(default=0.01, description="Share of invalid tasks that voids the evaluation.")
+    temperature: float = Field(default=1.0, ge=0, description="Decoding temperature of every arm.")
+
+
+class Release(Contract):
+    """Who decides, and by which margins."""
+
+    owner: str = Field(min_length=1, description="Accountable person.")
+    authorised_rule: Literal["none", "staging", "canary", "production"] = Field(
+        default="none", description="How far the gate may promote by itself; set by the owner beforehand."
+    )
+    four_eyes: bool = Field(default=False, description="The approver may not be the author of the run.")
+    max_latency_ratio: float = Field(gt=0, description="Candidate's p95 latency over the incumbent's.")
+    max_cost_ratio: float = Field(gt=0, description="Candidate's variable cost per accepted run over the incumbent's.")
+    max_segment_drop: Share = Field(default=0.10, description="Point drop of a segment that asks for a person.")
+    canary_share: Share = Field(default=0.1, description="Share of live tasks in the canary.")
+    horizon_runs: int = Field(default=10_000, ge=1, description="Accepted runs that the training cost is spread over.")
+
+
+class Manifest(Contract):
+    """The whole contract of one experiment."""
+
+    experiment: Slug = Field(description="Name.")
+    tenant: Slug = Field(description="Whose data and policies these are.")
+    seed: int = Field(ge=0, description="Seed of the experiment; every random choice derives from it.")
+    author: str = Field(min_length=1, description="Who runs it.")
+    job: Job = Field(description="The job and its acceptance criteria.")
+    environment: EnvironmentSection = Field(description="Environment and permissions.")
+    base: BaseCheckpoint = Field(description="Base checkpoint and its eligibility.")
+    grants: tuple[Grant, ...] = Field(min_length=1, description="Training rights.")
+    splits: Splits = Field(description="Split sizes and grouping.")
+    reward: Reward = Field(description="Reward composition.")
+    methods: tuple[MethodSection, ...] = Field(min_length=1, description="Candidates, in order.")
+    evaluation: EvaluationSection = Field(description="Held-out comparison.")
+    prices: Prices = Field(description="Price list.")
+    release: Release = Field(description="Release policy.")
+    retention_days: int = Field(ge=1, description="Days that trajectories are kept.")
+    max_invalid_share: Share = Field(default=0.02, description="Share of invalid episodes at which a stage stops.")
+    logs: dict[str, Any] = Field(
+        default_factory=dict, description="Which scripted agents make the first logs, and how many episodes."
+    )
+
+    @model_validator(mode="after")
+    def _methods_start_from_known(self) -> Manifest:
+        known = {"base"}
+        for section in self.methods:
+            if section.name in known or section.name == "baseline":
+                raise ValueError(f"methods: the name {section.name!r} is taken; give every candidate its own name")
+            if section.start not in known:
+                raise ValueError(
+                    f"methods.{section.name}.start is {section.start!r}; start from `base` or an earlier candidate"
+                )
+            known.add(section.name)
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest."""
+        return digest(self)
+
+    @property
+    def run_id(self) -> str:
+        """Folder-safe identity of the experiment: its name and the start of its digest."""
+        return f"{self.experiment}-{self.digest[:12]}"
+
+
+def load_manifest(path: str | Path, *, fast: bool = False, overrides: dict[str, Any] | None = None) -> Manifest:
+    """Read and validate a manifest.
+
+    Args:
+        path: the YAML file.
+        fast: merge the file's `fast` section over the rest.
+        overrides: further values by dotted path, e.g. `{"seed": 7, "splits.train": 60}`.
+
+    Raises:
+        ManifestError: one message with every mistake (path, value seen, rule) and the remedy.
+    """
+    try:
+        body = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ManifestError(
+            str(path), rule=f"it must be a readable YAML file ({error})", remedy="correct the file"
+        ) from None
+    if not isinstance(body, dict):
+        raise ManifestError(
+            str(path), seen=type(body).__name__, rule="it must be a mapping", remedy="see experiments/repair.yaml"
+        )
+    short = body.pop("fast", None) or {}
+    if fast:
+        body = _merged(body, short)
+    for dotted, value in (overrides or {}).items():
+        nested: Any = value
+        for key in reversed(dotted.split(".")):
+            nested = {key: nested}
+        body = _merged(body, nested)
+    try:
+        return Manifest.model_validate(body)
+    except ValidationError as error:
+        mistakes = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'manifest'} is {_short(item['input'])}: {_rule(item['msg'])}"
+            for item in error.errors()
+        )
+        raise ManifestError(str(path), rule=mistakes, remedy="correct every field named here") from None
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Deep merge; a list of named mappings is merged by name, any other value replaces."""
+    result = dict(base)
+    for key, value in over.items():
+        seen = result.get(key)
+        if isinstance(value, dict) and isinstance(seen, dict):
+            result[key] = _merged(seen, value)
+        elif (
+            isinstance(value, dict)
+            and isinstance(seen, list)
+            and all(isinstance(item, dict) and "name" in item for item in seen)
+        ):
+            result[key] = [_merged(item, value.get(item["name"], {})) for item in seen]
+        else:
+            result[key] = value
+    return result
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _rule(message: str) -> str:
+    return re.sub(r"^Value error, ", "", message)
