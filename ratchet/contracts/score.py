@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_serializer
+from pydantic import Field, model_serializer, model_validator
 
 from ratchet.contracts.model import Contract
 
@@ -49,6 +49,14 @@ class NotComputable(Contract):
     @model_serializer
     def _as_words(self) -> dict[str, str]:
         return {"not_computable": self.reason}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_words(cls, value: Any) -> Any:
+        """Read the serialised form, so that evidence that holds quantities can be reopened."""
+        if isinstance(value, dict) and set(value) == {"not_computable"}:
+            return {"reason": value["not_computable"]}
+        return value
 
     @classmethod
     def parse(cls, value: Any) -> Any:
