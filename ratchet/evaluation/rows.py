@@ -1,0 +1,241 @@
+"""The rows of a held-out evaluation: what one policy did on one task under one seed, kept for good.
+
+Rows are stored append-only, as JSONL parts that are written once; totals would not be enough for a paired test. The key
+of a row is (evaluation, task, seed, policy digest, harness digest), and the evaluation is the digest of its plan, so
+rows of another lock, environment version, reward or set of seeds can never be mixed in.
+
+Retries: an invalid outcome may be superseded by a later attempt, a valid outcome by nothing (nobody re-rolls a rejected
+run until it is accepted). Every stored row carries the number of its last attempt, and its resources are those spent
+since the stored row before it. Reading reduces the rows of a key to one: the outcome of the last attempt, with the
+resources of all of them, because failed and retried runs are paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from pydantic import Field, ValidationError, model_validator
+
+from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
+from ratchet.contracts.model import Contract
+from ratchet.errors import EvaluationError, IntegrityError
+from ratchet.store import Store
+
+RESOURCES = ("tokens_in", "tokens_out", "sandbox_s", "verifier_s", "judge_calls")
+
+
+class PlannedTask(Contract):
+    """A held-out task, as the lock pins it."""
+
+    task_id: str = Field(min_length=1, description="Identity of the task.")
+    task_digest: str = Field(min_length=1, description="SHA-256 of the whole task.")
+    repo: str = Field(min_length=1, description="Cluster of the task.")
+    segment: str = Field(min_length=1, description="Slice it is reported under.")
+
+
+class EvaluationPlan(Contract):
+    """What every arm of a comparison runs. Its digest is the identity of the evaluation."""
+
+    lock_digest: str = Field(description="Digest of the split lock.")
+    environment_digest: str = Field(description="Digest of environment, version and permissions.")
+    reward_digest: str = Field(description="Digest of the verifier suite and reward.")
+    tasks: tuple[PlannedTask, ...] = Field(min_length=1, description="Held-out tasks.")
+    seeds: tuple[int, ...] = Field(min_length=1, description="Seeds of every task.")
+
+    @model_validator(mode="after")
+    def _no_double(self) -> EvaluationPlan:
+        if len({task.task_id for task in self.tasks}) < len(self.tasks) or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("a task or a seed occurs twice")
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the plan."""
+        return digest(self)
+
+
+class Gap(NamedTuple):
+    """A run that has to be made: `attempt` is 1, or one more than the attempts that stayed invalid."""
+
+    task_id: str
+    seed: int
+    attempt: int
+
+
+class EvaluationRow(Contract):
+    """One run of one policy on one held-out task."""
+
+    evaluation: str = Field(description="Digest of the evaluation plan.")
+    task_id: str = Field(description="Task that was attempted.")
+    task_digest: str = Field(description="SHA-256 of the whole task, as the lock pins it.")
+    repo: str = Field(description="Cluster of the task.")
+    segment: str = Field(description="Slice of the task.")
+    seed: int = Field(description="Seed of the episode.")
+    policy: str = Field(min_length=1, description="Name of the policy.")
+    policy_digest: str = Field(min_length=1, description="Digest of weights and harness.")
+    harness_digest: str = Field(min_length=1, description="Digest of the harness.")
+    status: Literal["accepted", "rejected", "invalid"] = Field(
+        description="Outcome; invalid says nothing of the policy."
+    )
+    invalid_reason: str | None = Field(default=None, description="What failed, where the run is invalid.")
+    submitted: bool = Field(description="Whether the deliverable was handed in.")
+    visible_passed: bool | None = Field(default=None, description="Result of the visible tests, where they ran last.")
+    reward: float | None = Field(default=None, allow_inf_nan=False, description="Composite reward, or None if invalid.")
+    calls: int = Field(ge=0, description="Tool calls made, refused and malformed ones included.")
+    ok_calls: int = Field(ge=0, description="Calls that were well-formed, permitted and succeeded.")
+    violations: tuple[str, ...] = Field(default=(), description="Policy rules that were broken, one entry each time.")
+    exploit: bool = Field(default=False, description="Whether a honeypot was touched.")
+    tokens_in: int = Field(ge=0, description="Tokens read, since the stored row before it.")
+    tokens_out: int = Field(ge=0, description="Tokens sampled, likewise.")
+    sandbox_s: float = Field(ge=0, allow_inf_nan=False, description="Sandbox CPU seconds, likewise.")
+    verifier_s: float = Field(ge=0, allow_inf_nan=False, description="Verifier CPU seconds, likewise.")
+    judge_calls: int = Field(default=0, ge=0, description="Judged items, likewise.")
+    latency_s: float = Field(ge=0, allow_inf_nan=False, description="Wall clock of the last attempt, seconds.")
+    attempts: int = Field(default=1, ge=1, description="Attempts so far, this one included.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EvaluationRow:
+        if (self.status == "invalid") != (self.invalid_reason is not None):
+            raise ValueError("invalid_reason is given exactly where the status is invalid")
+        if self.ok_calls > self.calls:
+            raise ValueError("ok_calls cannot exceed calls")
+        return self
+
+    @property
+    def key(self) -> tuple[str, str, int, str, str]:
+        """Evaluation, task, seed, policy digest, harness digest."""
+        return (self.evaluation, self.task_id, self.seed, self.policy_digest, self.harness_digest)
+
+
+def rows_digest(rows: Iterable[EvaluationRow]) -> str:
+    """SHA-256 of a set of rows, in any order."""
+    return digest(sorted(digest(row) for row in rows))
+
+
+class RowStore:
+    """Append-only rows of one policy under one harness in one evaluation.
+
+    Different policies never share a folder, so that their workers never meet.
+    """
+
+    def __init__(self, store: Store, plan: EvaluationPlan, policy_digest: str, harness_digest: str) -> None:
+        """Open the rows of an arm. Nothing is written before `append`."""
+        self.store, self.plan = store, plan
+        self.policy_digest, self.harness_digest = policy_digest, harness_digest
+        self.prefix = f"evaluation/{plan.digest}/{policy_digest}/{harness_digest}"
+        self._tasks = {task.task_id: task for task in plan.tasks}
+
+    def append(self, rows: Sequence[EvaluationRow]) -> str:
+        """Store rows as one part and return its name. The same rows again are the same part, and change nothing.
+
+        Raises:
+            EvaluationError: a row is foreign to this evaluation or arm.
+        """
+        for row in rows:
+            self._refuse_foreign(row, "the rows to append")
+        data = "".join(canonical_json(row) + "\n" for row in rows).encode()
+        name = f"{self.prefix}/{digest_bytes(data)}.jsonl"
+        self.store.create_same(name, data)
+        return name
+
+    def missing(self, max_attempts: int = 1) -> list[Gap]:
+        """Return the runs to make, in the plan's order: absent ones, and invalid ones with attempts left.
+
+        Args:
+            max_attempts: attempts that a run may take in all, over every resumption (1 + the manifest's retries).
+        """
+        held = {(row.task_id, row.seed): row for row in self.read()}
+        gaps = []
+        for task in self.plan.tasks:
+            for seed in self.plan.seeds:
+                row = held.get((task.task_id, seed))
+                if row is None:
+                    gaps.append(Gap(task.task_id, seed, 1))
+                elif row.status == "invalid" and row.attempts < max_attempts:
+                    gaps.append(Gap(task.task_id, seed, row.attempts + 1))
+        return gaps
+
+    def read(self) -> list[EvaluationRow]:
+        """Return the rows held so far, one per task and seed, in the plan's order.
+
+        Raises:
+            IntegrityError: a part does not match its digest or does not parse.
+            EvaluationError: a row is foreign, two rows of one attempt differ, or a valid outcome was superseded.
+        """
+        found: dict[tuple[str, int], dict[int, EvaluationRow]] = {}
+        for name in self.store.names(self.prefix):
+            for row in self._part(name):
+                self._refuse_foreign(row, name)
+                attempts = found.setdefault((row.task_id, row.seed), {})
+                if attempts.setdefault(row.attempts, row) != row:
+                    raise EvaluationError(
+                        f"task {row.task_id!r} seed {row.seed} in {name}",
+                        rule="one attempt at a task and seed has one row, and two different ones are stored",
+                        remedy="two runs wrote the same evaluation; move one run's part out of the store",
+                    )
+        order = [(task.task_id, seed) for task in self.plan.tasks for seed in self.plan.seeds]
+        return [_reduced(found[key]) for key in order if key in found]
+
+    def complete(self) -> list[EvaluationRow]:
+        """Return all rows of the arm.
+
+        Raises:
+            EvaluationError: a task-seed pair is missing (or as in `read`).
+        """
+        rows = self.read()
+        wanted = len(self.plan.tasks) * len(self.plan.seeds)
+        if len(rows) < wanted:
+            gap = self.missing()[0]
+            raise EvaluationError(
+                f"evaluation {self.plan.digest[:12]} of policy {self.policy_digest[:12]}",
+                seen=f"{len(rows)} of {wanted} rows",
+                rule=f"every task and seed needs a row, and task {gap.task_id!r} seed {gap.seed} has none",
+                remedy="run the evaluation again; it fills the gaps",
+            )
+        return rows
+
+    def _part(self, name: str) -> list[EvaluationRow]:
+        data = self.store.read(name)
+        remedy = "restore the part from a copy, or remove it: the evaluation then fills the gap"
+        if digest_bytes(data) != name.rsplit("/", 1)[-1].removesuffix(".jsonl"):
+            raise IntegrityError(name, rule="the part must match the digest it is named by", remedy=remedy)
+        try:
+            return [EvaluationRow.model_validate_json(line) for line in data.splitlines()]
+        except ValidationError as error:
+            raise IntegrityError(name, rule=f"every line must be a row ({error})", remedy=remedy) from None
+
+    def _refuse_foreign(self, row: EvaluationRow, source: str) -> None:
+        task = self._tasks.get(row.task_id)
+        mine = (self.plan.digest, self.policy_digest, self.harness_digest)
+        if (row.evaluation, row.policy_digest, row.harness_digest) != mine:
+            rule = "it belongs to another evaluation, policy or harness"
+        elif task is None or row.seed not in self.plan.seeds:
+            rule = "the plan has no such task and seed"
+        elif (row.task_digest, row.repo, row.segment) != (task.task_digest, task.repo, task.segment):
+            rule = "the task is not the one that the lock pins"
+        else:
+            return
+        raise EvaluationError(
+            f"row of task {row.task_id!r} seed {row.seed} in {source}",
+            rule=rule,
+            remedy="evaluate the locked tasks with the plan's seeds, and keep other rows elsewhere",
+        )
+
+
+def _reduced(attempts: dict[int, EvaluationRow]) -> EvaluationRow:
+    """Reduce the stored rows of one key to the last outcome with the resources of all."""
+    *earlier, last = (attempts[number] for number in sorted(attempts))
+    for row in earlier:
+        if row.status != "invalid":
+            raise EvaluationError(
+                f"task {row.task_id!r} seed {row.seed}",
+                seen=f"{row.status} at attempt {row.attempts}, then attempt {last.attempts}",
+                rule="only an invalid outcome may be superseded by a retry",
+                remedy="keep the first valid outcome; move the later part out of the store",
+            )
+    if not earlier:
+        return last
+    spent = {name: sum(getattr(row, name) for row in (*earlier, last)) for name in RESOURCES}
+    return last.model_copy(update=spent)
