@@ -1,0 +1,97 @@
+"""What the gate looks at besides the scorecards: small typed digests of the evidences of other stages.
+
+The caller builds them from those evidences; an absent piece is None or empty, and the rule that needs it blocks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import Field
+
+from ratchet.contracts.model import Contract
+from ratchet.evaluation.compare import Comparison
+from ratchet.evaluation.scorecard import Scorecard
+
+
+class ContaminationInput(Contract):
+    """What the contamination certificate of the candidate's training data says."""
+
+    digest: str = Field(description="Digest of the certificate.")
+    lock_digest: str = Field(description="Split lock that it was checked against.")
+    passed: bool = Field(description="Whether nothing is shared with the locked tasks.")
+    findings: int = Field(ge=0, description="Shared items found.")
+    waived: tuple[str, ...] = Field(default=(), description="Findings that were waived, by name; shown, never hidden.")
+
+
+class RightInput(Contract):
+    """One grant that the candidate's training data came in under, at the moment of the decision."""
+
+    grant_id: str = Field(description="Grant.")
+    digest: str = Field(description="Digest of its record.")
+    state: str = Field(description="active, missing, expired, withdrawn, foreign: in the ledger's words.")
+    valid: bool = Field(description="Whether it permits this training now.")
+    rows: int = Field(default=0, ge=0, description="Training rows under it.")
+
+
+class AuditInput(Contract):
+    """What the reward exploitation audit says of the candidate."""
+
+    digest: str = Field(description="Digest of the audit.")
+    policy_digest: str = Field(description="Policy that was audited.")
+    passed: bool = Field(description="Whether no detector rejects.")
+    failures: tuple[str, ...] = Field(default=(), description="Detectors that fired, by name.")
+
+
+class PermissionsInput(Contract):
+    """What the candidate's harness asks for beyond the incumbent's."""
+
+    incumbent_digest: str = Field(description="Digest of the incumbent's harness.")
+    candidate_digest: str = Field(description="Digest of the candidate's harness.")
+    widened: tuple[str, ...] = Field(description="Each request beyond the incumbent's permissions.")
+
+
+class JudgeInput(Contract):
+    """A judge that has weight in the acceptance."""
+
+    name: str = Field(description="Judge.")
+    digest: str = Field(description="Digest of its calibration.")
+    calibrated: bool = Field(description="Whether it is calibrated now, without drift.")
+    state: str = Field(description="Its state in words.")
+
+
+class Limits(Contract):
+    """Thresholds of the gate, from the manifest."""
+
+    minimum_effect: float = Field(ge=0, description="The lower bound of the paired difference must exceed it.")
+    max_latency_ratio: float = Field(gt=0, description="Candidate's p95 latency over the incumbent's.")
+    max_cost_ratio: float = Field(gt=0, description="Candidate's variable cost per accepted run over the incumbent's.")
+    max_segment_drop: float = Field(default=0.10, ge=0, description="Drop of a segment that asks for a person.")
+    min_segment_tasks: int = Field(default=30, ge=1, description="Smallest segment whose drop does.")
+    alpha: float = Field(default=0.05, gt=0, lt=1, description="Family-wise size of the tests.")
+
+
+class GateInputs(Contract):
+    """Everything but the scorecards. An absent piece is None or empty, and its rule then blocks."""
+
+    manifest_digest: str = Field(description="Digest of the manifest.")
+    lock_digest: str = Field(description="Digest of the split lock.")
+    reward_digest: str = Field(description="Digest of the reward specification.")
+    limits: Limits = Field(description="Thresholds.")
+    contamination: ContaminationInput | None = Field(description="Certificate, or None where there is none.")
+    rights: tuple[RightInput, ...] = Field(description="Every grant behind the training data, and behind its parents'.")
+    audit: AuditInput | None = Field(description="Exploitation audit, or None where there is none.")
+    permissions: PermissionsInput = Field(description="Comparison of the harnesses.")
+    judges: tuple[JudgeInput, ...] = Field(
+        default=(), description="Judges with weight in the acceptance; usually none."
+    )
+
+
+class Case(NamedTuple):
+    """What the rules look at."""
+
+    candidate: Scorecard
+    incumbent: Scorecard
+    comparison: Comparison
+    others: tuple[Scorecard, ...]
+    inputs: GateInputs
