@@ -1,0 +1,162 @@
+"""The events of a training right, and the fold that turns them into the right at a time.
+
+Deny by default: a grant that the ledger does not know permits nothing. Events can only take away from a grant: `narrow`
+intersects, `expire` ends it at its time, `withdraw` is final; `legal_hold` forbids erasure and never prolongs a right. So
+the fold does not depend on the order of what follows the grant. Not covered: who may write which event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from ratchet.contracts.manifest import Purpose
+from ratchet.contracts.model import Contract
+from ratchet.errors import RightsError
+
+Clock = Callable[[], datetime]
+Kind = Literal["grant", "narrow", "withdraw", "expire", "legal_hold"]
+State = Literal["missing", "active", "expired", "withdrawn"]
+
+
+def utc_now() -> datetime:
+    """The one clock: now, in UTC."""
+    return datetime.now(UTC)
+
+
+def utc(at: datetime) -> datetime:
+    """Return `at` in UTC. Raises RightsError for a time without a zone, which could mean any."""
+    if at.tzinfo is None:
+        raise RightsError(
+            "time", seen=at.isoformat(), rule="it must carry a time zone", remedy="pass an aware time, e.g. in UTC"
+        )
+    return at.astimezone(UTC)
+
+
+class Event(Contract):
+    """One line of the ledger. Fields that the kind does not set are None and take nothing away."""
+
+    kind: Kind = Field(description="What happened.")
+    grant_id: str = Field(min_length=1, description="Grant it is about.")
+    tenant: str = Field(min_length=1, description="Whose grant that is.")
+    purposes: tuple[Purpose, ...] | None = Field(default=None, description="Purposes granted, or what remains of them.")
+    base_models: tuple[str, ...] | None = Field(
+        default=None, description="Base checkpoints granted, or what remains of them; `*` for all."
+    )
+    retention_until: datetime | None = Field(default=None, description="UTC time at which the right ends.")
+    hold: bool | None = Field(default=None, description="Legal hold: True places it, False lifts it.")
+    by: str = Field(min_length=1, description="Person or rule that is accountable for the event.")
+    at: datetime = Field(description="UTC time from which it counts.")
+    reason: str = Field(default="", description="Why, in words.")
+
+    @field_validator("at", "retention_until")
+    @classmethod
+    def _in_utc(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("a time in the ledger must carry a time zone")
+        return value.astimezone(UTC) if value is not None else None
+
+
+class Right(Contract):
+    """What a grant permits at one time."""
+
+    grant_id: str = Field(description="Grant it is about.")
+    tenant: str | None = Field(default=None, description="Whose grant it is; None where the ledger does not know it.")
+    state: State = Field(default="missing", description="Only `active` permits anything.")
+    purposes: tuple[Purpose, ...] = Field(default=(), description="Purposes that remain, sorted.")
+    base_models: tuple[str, ...] = Field(default=(), description="Base checkpoints that remain, sorted; `*` for all.")
+    retention_until: datetime | None = Field(default=None, description="UTC time at which the right ends.")
+    held: bool = Field(default=False, description="Whether a legal hold forbids erasure.")
+    since: datetime | None = Field(default=None, description="When the present state began; None where missing.")
+
+    def refusal(self, *, purpose: Purpose, tenant: str, base_model: str | None = None) -> tuple[str, str] | None:
+        """Return (rule broken, remedy), or None where the right permits the use.
+
+        Args:
+            purpose: what the data is to be used for.
+            tenant: who wants to use it.
+            base_model: checkpoint that would learn from it, or None where nothing learns.
+        """
+        anew = "obtain a new grant under a new id"
+        if self.state == "missing":
+            return "the ledger knows no such grant, and what is not granted is denied", "record a grant for this data"
+        if self.tenant != tenant:
+            return f"it belongs to another tenant than {tenant!r}", "use data of this tenant alone"
+        if self.state == "withdrawn":
+            return f"it was withdrawn on {_when(self.since)}", f"drop its records, or {anew}"
+        if self.state == "expired":
+            return f"it expired on {_when(self.retention_until)}", f"drop its records, or {anew}"
+        if purpose not in self.purposes:
+            return f"it does not cover the purpose {purpose!r} (it covers {_list(self.purposes)})", anew
+        if base_model is not None and not {"*", base_model} & set(self.base_models):
+            return f"it does not cover the base model {base_model!r} (it covers {_list(self.base_models)})", anew
+        return None
+
+    def require(self, *, purpose: Purpose, tenant: str, base_model: str | None = None) -> None:
+        """Raise RightsError naming the grant where the right does not permit the use."""
+        refused = self.refusal(purpose=purpose, tenant=tenant, base_model=base_model)
+        if refused:
+            raise RightsError(f"grant {self.grant_id!r}", rule=refused[0], remedy=refused[1])
+
+
+def fold(grant_id: str, events: Iterable[Event], at: datetime) -> Right:
+    """Fold the events of one grant into the right at a time.
+
+    Args:
+        grant_id: the grant.
+        events: its events; those after `at` are ignored.
+        at: the time, with a zone. Expiry is `at >= retention_until`.
+    """
+    at = utc(at)
+    counted = [event for event in events if event.grant_id == grant_id and event.at <= at]
+    granted = next((event for event in counted if event.kind == "grant"), None)
+    if granted is None:
+        return Right(grant_id=grant_id)
+    purposes, bases = set(granted.purposes or ()), set(granted.base_models or ())
+    ends = granted.retention_until
+    withdrawn: datetime | None = None
+    held = False
+    for event in counted:
+        if event.kind == "narrow":
+            purposes &= set(purposes if event.purposes is None else event.purposes)
+            bases = _fewer(bases, event.base_models)
+            ends = _earlier(ends, event.retention_until)
+        elif event.kind == "expire":
+            ends = _earlier(ends, event.at)
+        elif event.kind == "withdraw":
+            withdrawn = _earlier(withdrawn, event.at)
+        elif event.kind == "legal_hold":
+            held = bool(event.hold)
+    expired = ends is None or at >= ends
+    return Right(
+        grant_id=grant_id,
+        tenant=granted.tenant,
+        state="withdrawn" if withdrawn else "expired" if expired else "active",
+        purposes=tuple(sorted(purposes)),
+        base_models=tuple(sorted(bases)),
+        retention_until=ends,
+        held=held,
+        since=withdrawn or (ends if expired else granted.at),
+    )
+
+
+def _fewer(bases: set[str], remaining: tuple[str, ...] | None) -> set[str]:
+    """Intersect base models, where `*` stands for all of them."""
+    if remaining is None or "*" in remaining:
+        return bases
+    return set(remaining) if "*" in bases else bases & set(remaining)
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((time for time in (one, other) if time is not None), default=None)
+
+
+def _when(at: datetime | None) -> str:
+    return at.isoformat(timespec="seconds") if at else "an unknown day"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nothing"
