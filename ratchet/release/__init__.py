@@ -1,0 +1,1 @@
+"""Release: the gate that decides, the ledger that remembers, the certificate that every consumer verifies."""

@@ -1,0 +1,105 @@
+"""What opens a promotion: a decision on this very version, and the owner's rule or a person's approval of it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from ratchet.errors import TransitionError
+from ratchet.release.decision import Decision
+from ratchet.release.records import Event, Version
+from ratchet.release.states import PROMOTIONS, State, rank
+
+RULE = "rule:"
+"""How the name of an actor that is no person begins."""
+
+
+def rule_reaches(version: Version, decision: Decision) -> State | None:
+    """How far the rule that the owner authorised beforehand may carry a version on this decision, if at all."""
+    rule = version.release.authorised_rule
+    return State(rule) if decision.state == "promote" and rule != "none" else None
+
+
+def approvals_of(events: Iterable[Event], version: str, decision: str) -> list[Event]:
+    """The approvals of one decision on one version."""
+    return [
+        event
+        for event in events
+        if event.kind == "approved" and event.version == version and event.decision == decision
+    ]
+
+
+def refuse_unauthorised(
+    version: Version, state: State | None, decision: Decision | None, approvals: list[Event]
+) -> None:
+    """Raise TransitionError unless `decision` is about this version and opens `state` (None: only the first is asked).
+
+    A `promote` opens what the authorised rule reaches; beyond that, and for `review`, an approval must reach it.
+    """
+    culprit = f"promotion of {version.label} to {state}" if state else f"decision on {version.label}"
+    if not isinstance(decision, Decision):
+        raise TransitionError(
+            culprit, rule="only a decision of the gate opens it", remedy="run the evaluation and the gate"
+        )
+    if decision.candidate_digest != version.policy.digest:
+        raise TransitionError(
+            culprit,
+            seen=decision.candidate_digest[:12],
+            rule=f"the decision must be about the policy {version.policy.digest[:12]}",
+            remedy="hand over the decision that the gate took on this policy",
+        )
+    if decision.manifest_digest != version.manifest_digest:
+        raise TransitionError(
+            culprit,
+            seen=decision.manifest_digest[:12],
+            rule=f"the decision must be taken under the manifest {version.manifest_digest[:12]}",
+            remedy="register the policy under the manifest that it was judged by",
+        )
+    if state is None:
+        return
+    if decision.state == "reject":
+        raise TransitionError(
+            culprit,
+            seen="reject",
+            rule=f"a rejection allows only rejected ({'; '.join(decision.reasons)})",
+            remedy="train a better candidate",
+        )
+    limit = rule_reaches(version, decision)
+    if limit is not None and rank(state) <= rank(limit):
+        return
+    if not any(event.upto is not None and rank(state) <= rank(event.upto) for event in approvals):
+        rule = version.release.authorised_rule
+        raise TransitionError(
+            culprit,
+            seen=decision.state,
+            rule=f"the owner's rule ({rule}) does not reach it, so a person must have approved this decision up to it",
+            remedy=f"`ratchet approve {version.id[:12]} --to {state} --by NAME --reason TEXT`",
+        )
+
+
+def refuse_approver(version: Version, decision: Decision, by: str, reason: str, limit: State) -> None:
+    """Raise TransitionError where `by` may not approve, or this cannot be approved."""
+    culprit, remedy = f"approval of {version.label}", "have another person approve, or reject it"
+    if limit not in PROMOTIONS:
+        raise TransitionError(
+            culprit, seen=str(limit), rule=f"it reaches one of {', '.join(PROMOTIONS)}", remedy="name one of them"
+        )
+    if not reason.strip():
+        raise TransitionError(culprit, rule="it needs a reason", remedy="say why in words")
+    if decision.state == "reject":
+        raise TransitionError(
+            culprit,
+            seen="reject",
+            rule=f"the gate rejected it and nobody may approve that ({'; '.join(decision.reasons)})",
+            remedy="train a better candidate, or have the owner change the manifest (a new experiment)",
+        )
+    if by.strip().casefold().startswith(RULE):
+        raise TransitionError(culprit, seen=by, rule="it is given by a person", remedy=remedy)
+    if version.release.four_eyes and _same(by) == _same(version.author):
+        raise TransitionError(
+            culprit, seen=by, rule="the manifest asks for four eyes and this is the author of the run", remedy=remedy
+        )
+
+
+def _same(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())

@@ -1,0 +1,281 @@
+"""One line of the ledger inside one database transaction: the claim by compare-and-swap, and what is appended."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Row, Select, select, text, update
+
+from ratchet.contracts.canonical import canonical_json
+from ratchet.errors import ConflictError, IntegrityError, TransitionError
+from ratchet.release.decision import Decision, read_decision
+from ratchet.release.records import Event, Version
+from ratchet.release.schema import clock, decisions, events, heads, versions
+from ratchet.release.states import State
+
+RESTORE = "restore the ledger from a backup; trust no slot of it"
+
+
+class Line:
+    """The events of one tenant and experiment. `claim` opens it for writing, `read` for reading."""
+
+    def __init__(self, connection: Connection, tenant: str, experiment: str, seq: int, tip: str) -> None:
+        """Load the line, whose position is `seq` and whose last event has the digest `tip`."""
+        self.connection, self.tenant, self.experiment = connection, tenant, experiment
+        self.seq, self.tip = seq, tip
+        self.by = self.at = ""
+        self.id = 0
+        self.events = [
+            Event.model_validate_json(body) for body in connection.execute(_bodies(tenant, experiment)).scalars()
+        ]
+        self.written: list[Event] = []
+        self.states: dict[str, State] = {}
+        self._entered: dict[str, int] = {}
+        for event in self.events:
+            self._follow(event)
+
+    @classmethod
+    def read(cls, connection: Connection, tenant: str, experiment: str) -> Line:
+        """Open the line for reading."""
+        row = _head(connection, tenant, experiment)
+        return cls(connection, tenant, experiment, row.seq if row else 0, row.digest if row else "")
+
+    @classmethod
+    def claim(
+        cls, connection: Connection, tenant: str, experiment: str, expected: int | None, *, by: str, at: str
+    ) -> Line:
+        """Take the line for this transaction if it still stands at `expected` (None: wherever it stands).
+
+        Raises ConflictError naming who moved it, to what and when.
+        """
+        connection.execute(
+            text("INSERT INTO heads (tenant, experiment, seq, digest) VALUES (:t, :e, 0, '') ON CONFLICT DO NOTHING"),
+            {"t": tenant, "e": experiment},
+        )
+        swap = update(heads).where(heads.c.tenant == tenant, heads.c.experiment == experiment)
+        if expected is not None:
+            swap = swap.where(heads.c.seq == expected)
+        if connection.execute(swap.values(seq=heads.c.seq + 1)).rowcount != 1:
+            last = cls.read(connection, tenant, experiment)
+            done = f"{last.events[-1].by} {_words(last.events[-1])}" if last.events else "nothing has happened yet"
+            raise ConflictError(
+                f"position of the release ledger of {tenant}/{experiment}",
+                seen=last.seq,
+                rule=f"it was expected to be {expected}; {done}",
+                remedy="read the ledger again and decide anew",
+            )
+        row = _head(connection, tenant, experiment)
+        assert row is not None
+        line = cls(connection, tenant, experiment, row.seq - 1, row.digest)
+        if (line.events[-1].seq, line.events[-1].digest) != (line.seq, line.tip) if line.events else line.seq:
+            raise IntegrityError(
+                f"release ledger of {tenant}/{experiment}",
+                seen=line.seq,
+                rule="its last event is not its tip",
+                remedy=RESTORE,
+            )
+        # The row lock on the clock is held until commit: ids are gapless and become visible in order.
+        connection.execute(update(clock).values(at=clock.c.at + 1))
+        line.id = connection.execute(select(clock.c.at)).scalar_one() - 1
+        line.by, line.at = by, at
+        return line
+
+    def close(self) -> None:
+        """Write the line's new position and tip."""
+        mine = (heads.c.tenant == self.tenant) & (heads.c.experiment == self.experiment)
+        self.connection.execute(update(heads).where(mine).values(seq=self.seq, digest=self.tip))
+        self.connection.execute(update(clock).values(at=self.id))
+
+    # Slots
+
+    def in_production(self) -> str | None:
+        """Id of the version in production."""
+        return self._newest(State.PRODUCTION)
+
+    def previous_production(self) -> str | None:
+        """Id of the version that was superseded last and that nothing has ended since."""
+        return self._newest(State.SUPERSEDED)
+
+    def slots(self) -> dict[str, str | None]:
+        """Ids by slot."""
+        return {
+            "staging": self._newest(State.STAGING),
+            "canary": self._newest(State.CANARY),
+            "production": self.in_production(),
+            "previous_production": self.previous_production(),
+        }
+
+    def refuse_taken_canary(self, version: Version, state: State) -> None:
+        """Raise TransitionError where another version is in canary: two at once could not be told apart."""
+        other = self._newest(State.CANARY)
+        if state is State.CANARY and other not in (None, version.id):
+            raise TransitionError(
+                f"canary of {self.tenant}/{self.experiment}",
+                seen=(other or "")[:12],
+                rule="it holds one version at a time",
+                remedy="promote, reject or roll back that one first",
+            )
+
+    def latest_decision(self, version: str) -> str | None:
+        """Digest of the decision recorded last on a version."""
+        found = [event.decision for event in self.events if event.version == version and event.kind == "decided"]
+        return found[-1] if found else None
+
+    def decision_on(self, version: Version) -> Decision:
+        """The decision recorded last on a version. Raises TransitionError where there is none."""
+        found = self.latest_decision(version.id)
+        if found is None:
+            raise TransitionError(
+                version.label, rule="it has no decision of the gate yet", remedy="run its evaluation and the gate first"
+            )
+        body = self.connection.execute(select(decisions.c.body).where(decisions.c.digest == found)).scalar_one()
+        decision = read_decision(body.encode(), f"decision {found} in the release ledger")
+        if decision.digest != found:
+            raise IntegrityError(f"decision {found}", seen=decision.digest, rule="it is another one", remedy=RESTORE)
+        return decision
+
+    def version(self, identity: str) -> Version:
+        """The version with that id."""
+        return load_version(self.connection, identity)
+
+    # Appending
+
+    def enter(self, version: Version) -> Event:
+        """Append the registration of a version."""
+        self.connection.execute(
+            versions.insert().values(
+                id=version.id, tenant=version.tenant, experiment=version.experiment, body=canonical_json(version)
+            )
+        )
+        return self._append(version, "registered", State.CANDIDATE, "")
+
+    def decide(self, version: Version, decision: Decision) -> Event:
+        """Append a decision; the state stays."""
+        self._keep(decision)
+        return self._append(version, "decided", self.states[version.id], "; ".join(decision.reasons), decision)
+
+    def approve(self, version: Version, decision: Decision, upto: State, reason: str) -> Event:
+        """Append an approval; the state stays."""
+        return self._append(version, "approved", self.states[version.id], reason, decision, upto)
+
+    def move(self, version: Version, state: State, reason: str, decision: Decision | None) -> Event:
+        """Append a move."""
+        if decision is not None:
+            self._keep(decision)
+        return self._append(version, "moved", state, reason, decision)
+
+    def restore(self, version: Version, reason: str) -> Event:
+        """Append the return of the previous version to production."""
+        return self._append(version, "moved", State.PRODUCTION, reason)
+
+    def _keep(self, decision: Decision) -> None:
+        known = select(decisions.c.digest).where(decisions.c.digest == decision.digest)
+        if self.connection.execute(known).scalar() is None:
+            body = decision.to_bytes().decode()
+            self.connection.execute(decisions.insert().values(digest=decision.digest, body=body))
+
+    def _append(
+        self,
+        version: Version,
+        kind: str,
+        state: State,
+        reason: str,
+        decision: Decision | None = None,
+        upto: State | None = None,
+    ) -> Event:
+        event = Event.model_validate(
+            {
+                "id": self.id + 1,
+                "tenant": self.tenant,
+                "experiment": self.experiment,
+                "seq": self.seq + 1,
+                "version": version.id,
+                "kind": kind,
+                "before": self.states.get(version.id),
+                "state": state,
+                "upto": upto,
+                "by": self.by,
+                "reason": reason,
+                "at": self.at,
+                "decision": decision.digest if decision else None,
+                "previous": self.tip,
+            }
+        )
+        self.connection.execute(
+            events.insert().values(
+                id=event.id,
+                tenant=event.tenant,
+                experiment=event.experiment,
+                seq=event.seq,
+                version=event.version,
+                kind=event.kind,
+                state=str(event.state),
+                digest=event.digest,
+                body=canonical_json(event),
+            )
+        )
+        self.id, self.seq, self.tip = event.id, event.seq, event.digest
+        self.events.append(event)
+        self.written.append(event)
+        self._follow(event)
+        return event
+
+    def _follow(self, event: Event) -> None:
+        self.states[event.version] = event.state
+        if event.kind in ("registered", "moved"):
+            self._entered[event.version] = event.seq
+
+    def _newest(self, state: State) -> str | None:
+        found = [version for version, seen in self.states.items() if seen is state]
+        return max(found, key=self._entered.__getitem__, default=None)
+
+    @classmethod
+    def verify(cls, connection: Connection, tenant: str, experiment: str) -> int:
+        """Recompute the chain; returns its length. Raises IntegrityError naming the first event that does not fit."""
+        culprit = f"release ledger of {tenant}/{experiment}"
+        rows = connection.execute(
+            select(events).where(events.c.tenant == tenant, events.c.experiment == experiment).order_by(events.c.seq)
+        ).all()
+        tip = ""
+        for position, row in enumerate(rows, start=1):
+            event = Event.model_validate_json(row.body)
+            stated = (row.id, row.seq, row.version, row.kind, row.state, row.digest)
+            if (
+                stated != (event.id, position, event.version, event.kind, str(event.state), event.digest)
+                or event.previous != tip
+                or event.seq != position
+            ):
+                raise IntegrityError(
+                    culprit, seen=f"event {row.seq}", rule="it was changed or does not follow", remedy=RESTORE
+                )
+            tip = event.digest
+        head = _head(connection, tenant, experiment)
+        if head is None or (head.seq, head.digest) != (len(rows), tip):
+            raise IntegrityError(culprit, seen=f"{len(rows)} events", rule="its end was removed", remedy=RESTORE)
+        return len(rows)
+
+
+def load_version(connection: Connection, identity: str) -> Version:
+    """The version with that full id. Raises TransitionError where there is none, IntegrityError where it changed."""
+    body = connection.execute(select(versions.c.body).where(versions.c.id == identity)).scalar()
+    if body is None:
+        raise TransitionError(
+            f"version {identity[:12]}", rule="it must be in the release ledger", remedy="see `ratchet history`"
+        )
+    version = Version.model_validate_json(body)
+    if version.id != identity:
+        raise IntegrityError(f"version {identity[:12]}", seen=version.id[:12], rule="it is another one", remedy=RESTORE)
+    return version
+
+
+def _bodies(tenant: str, experiment: str) -> Select[tuple[str]]:
+    mine = (events.c.tenant == tenant) & (events.c.experiment == experiment)
+    return select(events.c.body).where(mine).order_by(events.c.seq)
+
+
+def _head(connection: Connection, tenant: str, experiment: str) -> Row[tuple[int, str]] | None:
+    mine = (heads.c.tenant == tenant) & (heads.c.experiment == experiment)
+    return connection.execute(select(heads.c.seq, heads.c.digest).where(mine)).one_or_none()
+
+
+def _words(event: Event) -> str:
+    what = f"{event.kind} version {event.version[:12]}" + (f" to {event.state}" if event.kind == "moved" else "")
+    return f"{what} at {event.at}"

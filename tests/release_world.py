@@ -1,0 +1,134 @@
+"""A small manifest, real checkpoint folders and issued decisions for the tests of release and registry."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.policy import Harness, Policy
+from ratchet.contracts.score import NotComputable
+from ratchet.release.decision import Decision, Rule
+from ratchet.release.ledger import Ledger
+from ratchet.release.records import Version
+from ratchet.store import Store
+
+AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+HARNESS = Harness(tools=("run_tests",), max_calls=4)
+
+
+def a_manifest(**release: Any) -> Manifest:
+    """A valid manifest of the experiment `repair` of tenant `acme`, with other release rules where given."""
+    prices = dict.fromkeys(
+        (
+            "per_million_input_tokens",
+            "per_million_output_tokens",
+            "per_sandbox_s",
+            "per_verifier_s",
+            "per_judge_call",
+            "per_trainer_hour",
+        ),
+        1.0,
+    )
+    limits = {"max_calls": 4, "max_tokens_per_turn": 4, "episode_timeout_s": 5.0}
+    return Manifest.model_validate(
+        {
+            "experiment": "repair",
+            "tenant": "acme",
+            "seed": 1,
+            "author": "Ada",
+            "job": {"description": "Repair bugs.", "acceptance": "Hidden tests pass."},
+            "environment": {"name": "repair", "version": "1", "tools": ["run_tests"], "limits": limits},
+            "base": {"checkpoint": "random", "licence": "MIT", "weights_available": True, "training_permitted": True},
+            "grants": [{"grant_id": "g", "purposes": ["train_sft"], "retention_days": 30, "signed_by": "Ada"}],
+            "splits": {"train": 6, "validation": 2, "heldout": 4},
+            "reward": {"parts": [{"verifier": "target", "weight": 1.0}]},
+            "methods": [{"name": "sft", "method": "sft", "start": "base"}],
+            "evaluation": {"seeds": [0], "minimum_effect": 0.02},
+            "prices": {"currency": "USD", **prices},
+            "release": {"owner": "Olga", "max_latency_ratio": 2.0, "max_cost_ratio": 2.0, **release},
+            "retention_days": 30,
+        }
+    )
+
+
+def a_policy(store: Store, name: str) -> Policy:
+    """A policy whose checkpoint folder really lies in the store."""
+    folder = store.root / "made" / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").write_bytes(f"weights of {name}".encode() * 64)
+    weights = store.publish_folder(folder, f"checkpoints/{name}")
+    return Policy(name=name, method="sft", checkpoint=f"checkpoints/{name}", weights_digest=weights, harness=HARNESS)
+
+
+def a_decision(manifest: Manifest, candidate: Policy, incumbent: Policy, state: str = "promote") -> Decision:
+    """A decision as the gate issues it, with a figure that is a number and one that is words."""
+    passed = state == "promote"
+    return Decision.issue(
+        state=state,
+        candidate=candidate.name,
+        candidate_digest=candidate.digest,
+        incumbent=incumbent.name,
+        incumbent_digest=incumbent.digest,
+        manifest_digest=manifest.digest,
+        rules=(
+            Rule(
+                name="lower_bound_exceeds_minimum_effect",
+                passed=passed,
+                figure=0.11,
+                threshold=0.02,
+                evidence="e" * 64,
+                reason="+11 points at least",
+            ),
+            Rule(
+                name="cost_within_limit",
+                passed=None if state == "review" else True,
+                figure=NotComputable(reason="0 accepted results in the window"),
+                threshold=2.0,
+                evidence="f" * 64,
+                on_failure="review",
+                reason="no accepted run to divide by",
+            ),
+        ),
+        reasons=() if passed else ("the lower bound is too low",),
+        inputs={"split_lock": "a" * 64, "scorecard": "b" * 64},
+        decided_at=AT,
+        decided_by="rule:gate",
+    )
+
+
+class World:
+    """A home folder with its store and ledger, a manifest and the baseline."""
+
+    def __init__(self, home: Path, url: str | None = None, **release: Any) -> None:
+        """Make it under `home`; the ledger at `url` where that is given."""
+        self.home = home
+        self.store = Store(home / "store")
+        self.manifest = a_manifest(**release)
+        self.ledger = Ledger(url) if url else Ledger.of(home)
+        self.baseline = a_policy(self.store, "baseline")
+        self.tenant, self.experiment = self.manifest.tenant, self.manifest.experiment
+
+    def candidate(self, name: str) -> Version:
+        """A registered candidate."""
+        return self.ledger.register(self.manifest, a_policy(self.store, name), by="Ada", at=AT)
+
+    def decision(self, version: Version, state: str = "promote", incumbent: Policy | None = None) -> Decision:
+        """A decision on it, against the baseline unless told otherwise."""
+        return a_decision(self.manifest, version.policy, incumbent or self.baseline, state)
+
+    @property
+    def seq(self) -> int:
+        """Position of the line."""
+        return self.ledger.current(self.tenant, self.experiment).seq
+
+    def produce(self, name: str) -> Version:
+        """A candidate that goes all the way to production, judged against what is there."""
+        serving = self.ledger.current(self.tenant, self.experiment).production
+        version = self.candidate(name)
+        decision = self.decision(version, incumbent=serving.policy if serving else None)
+        self.ledger.apply(version, decision, at=AT)
+        self.ledger.approve(version, by="Olga", reason="good", upto="production", at=AT)
+        return version
