@@ -1,0 +1,159 @@
+"""TRL's GRPOTrainer over finished episodes: rollouts come from outside, and only rows that teach reach the loss.
+
+TRL samples nothing here: its `rollout_func` asks our sampler for whole episodes (token ids, masks, log-probs, one
+composite reward), `env_mask` keeps tokens that the policy did not sample out of the loss, and the one reward function
+hands over the composite. Two things are added to TRL's own computation of advantages and loss, both in one place,
+`_generate_and_score_completions`:
+
+- an invalid episode leaves the batch after the advantages are known (TRL has already left it out of its group's mean
+  and deviation), so that it enters no normaliser, KL or entropy;
+- a row whose advantage is 0 adds nothing to the loss; it leaves the batch too where that is asked for, and the loss is
+  the mean over the rows that are left.
+
+Imports torch and trl: load it inside `fit`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from ratchet.errors import TrainingError
+from ratchet.methods.base import RolloutSample, Sampler, check_masks
+from ratchet.methods.callbacks import Watch, evaluating
+from ratchet.methods.fitting import Quiet
+
+
+class EpisodeGRPOTrainer(Quiet, GRPOTrainer):  # type: ignore[misc]  # untyped base
+    """GRPO over episodes that a sampler returns."""
+
+    def __init__(
+        self, *, sampler: Sampler, watch: Watch, seed: int, skip_flat: bool, use_sampler_logprobs: bool, **kwargs: Any
+    ) -> None:
+        """See GRPOTrainer for the rest.
+
+        Args:
+            sampler: task ids to finished episodes, in the same order.
+            watch: receives the figures of every step.
+            seed: with the step, seeds the random states that the sampler finds.
+            skip_flat: leave rows without advantage out of the batch.
+            use_sampler_logprobs: importance ratios against the sampler's log-probs instead of the trainer's own.
+        """
+        self._sampler, self._watch, self._seed = sampler, watch, seed
+        self._skip_flat, self._use_sampler_logprobs = skip_flat, use_sampler_logprobs
+        self._empty = False
+        super().__init__(reward_funcs=[composite], rollout_func=self._rollout, **kwargs)
+
+    def _rollout(self, task_ids: list[str], _: GRPOTrainer) -> dict[str, Any]:
+        step = self.state.global_step // self.num_iterations
+        with evaluating(self.model, seed=self._seed * 1_000_003 + step):
+            samples = self._sampler(self.model, list(task_ids), step)
+        if len(samples) != len(task_ids):
+            raise TrainingError(
+                "sampler", seen=len(samples), rule=f"one episode for each of {len(task_ids)}", remedy="correct it"
+            )
+        return self._columns([self._checked(index, sample) for index, sample in enumerate(samples)])
+
+    def _checked(self, index: int, sample: RolloutSample) -> RolloutSample:
+        if sample.reward is None:
+            # An invalid episode may hold anything or nothing; it only has to keep its place in the group.
+            pad = int(self._tokenizer.pad_token_id)
+            return RolloutSample([pad], [pad], [0], [0.0], None, {})
+        where = f"episode {index} of the step"
+        check_masks(where, sample.completion_ids, sample.sampled_mask)
+        if sample.logprobs is not None and len(sample.logprobs) != len(sample.completion_ids):
+            raise TrainingError(
+                f"{where}: number of log-probs",
+                seen=len(sample.logprobs),
+                rule=f"one for each of {len(sample.completion_ids)} tokens (0 where not sampled)",
+                remedy="correct the sampler",
+            )
+        return sample
+
+    def _columns(self, samples: list[RolloutSample]) -> dict[str, Any]:
+        valid = [sample for sample in samples if sample.reward is not None]
+        scored = all(sample.logprobs is not None for sample in samples)
+        if self._use_sampler_logprobs and not scored:
+            raise TrainingError(
+                "sampler", rule="log-probs for every sampled token", remedy="return them, or set ratio: trainer"
+            )
+        figures: dict[str, Any] = {"invalid_share": 1 - len(valid) / len(samples)}
+        if valid:
+            figures["reward"] = sum(sample.reward or 0.0 for sample in valid) / len(valid)
+            figures["length"] = sum(sum(sample.sampled_mask) for sample in valid) / len(valid)
+            for key in sorted({key for sample in valid for key in sample.metrics}):
+                values = [sample.metrics[key] for sample in valid if key in sample.metrics]
+                figures[key] = sum(values) / len(values)
+        if valid and scored:
+            # Mean of -log p over tokens drawn from p: an unbiased estimate of the entropy, over all valid rows.
+            drawn = [
+                value
+                for sample in valid
+                for value, bit in zip(sample.logprobs or [], sample.sampled_mask, strict=True)
+                if bit
+            ]
+            figures["entropy"] = -sum(drawn) / len(drawn)
+        self._watch.note(**figures)
+        return {
+            "prompt_ids": [sample.prompt_ids for sample in samples],
+            "completion_ids": [sample.completion_ids for sample in samples],
+            "logprobs": [sample.logprobs for sample in samples] if scored else None,
+            "env_mask": [sample.sampled_mask for sample in samples],
+            "composite": [sample.reward for sample in samples],
+        }
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if self._use_sampler_logprobs:
+            batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
+        mask = batch["completion_mask"] * batch["tool_mask"]
+        keep = mask.sum(dim=1) > 0
+        if self._skip_flat:
+            keep &= batch["advantages"] != 0
+        if self.args.steps_per_generation > 1:
+            # Micro-batches need equal sizes: the rows stay, and the mask takes them out of the loss.
+            batch["tool_mask"] = batch["tool_mask"] * keep[:, None]
+        else:
+            batch = _rows(batch, keep)
+        kept = batch["completion_mask"] * batch["tool_mask"]
+        batch["num_items_in_batch"] = self.accelerator.gather(kept.sum()).sum()
+        self._empty = not bool(batch["num_items_in_batch"])
+        self._watch.note(rows_with_advantage=float((batch["advantages"] != 0).sum()))
+        return batch
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """One update; a step in which no row teaches moves no weight, not even by momentum."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self._empty:
+            model.zero_grad(set_to_none=True)
+            return torch.zeros_like(loss)
+        return loss
+
+
+def composite(composite: list[float | None], **_: Any) -> list[float | None]:
+    """Reward function for TRL: the rollout's composite reward, None where the episode is invalid."""
+    return composite
+
+
+def _rows(batch: dict[str, Any], keep: torch.Tensor) -> dict[str, Any]:
+    """Select rows (at least one, masked, so that shapes stay) and cut padding that no row needs any more."""
+    size = keep.shape[0]
+    empty = not bool(keep.any())
+    if empty:
+        keep = torch.arange(size, device=keep.device) == 0
+    chosen = {
+        key: value[keep] if isinstance(value, torch.Tensor) and value.ndim and value.shape[0] == size else value
+        for key, value in batch.items()
+    }
+    if empty:
+        chosen["tool_mask"] = torch.zeros_like(chosen["tool_mask"])
+    left = int((chosen["prompt_mask"].sum(dim=0) > 0).long().argmax())
+    right = int(chosen["completion_mask"].sum(dim=1).max())
+    for key in ("prompt_ids", "prompt_mask"):
+        chosen[key] = chosen[key][:, left:]
+    for key, value in chosen.items():
+        if isinstance(value, torch.Tensor) and value.ndim == 2 and not key.startswith("prompt"):
+            chosen[key] = value[:, :right]
+    return chosen
