@@ -65,7 +65,7 @@ class Line:
         row = _head(connection, tenant, experiment)
         assert row is not None
         line = cls(connection, tenant, experiment, row.seq - 1, row.digest)
-        if (line.events[-1].seq, line.events[-1].digest) != (line.seq, line.tip) if line.events else line.seq:
+        if (len(line.events), line.events[-1].digest if line.events else "") != (line.seq, line.tip):
             raise IntegrityError(
                 f"release ledger of {tenant}/{experiment}",
                 seen=line.seq,

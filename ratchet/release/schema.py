@@ -119,7 +119,7 @@ def _create(connection: Connection) -> None:
     metadata.create_all(connection)
     connection.execute(text("INSERT INTO clock (id, at) VALUES (1, 0) ON CONFLICT DO NOTHING"))
     for statement in _sqlite_triggers() if connection.dialect.name == "sqlite" else _postgres_triggers():
-        connection.exec_driver_sql(statement)
+        connection.execute(text(statement))
 
 
 def _sqlite_triggers() -> list[str]:
