@@ -1,7 +1,7 @@
 """The authorised dataset: the only thing that a trainer accepts, made from records under rights that hold.
 
-Authorisation is all or nothing: one record under a grant that does not permit the use refuses the whole dataset, by the
-grant's name. The rights are asked again at trainer start and at every epoch (`recheck`), because they can end meanwhile.
+Authorisation is all or nothing: one record under a grant that does not permit the use refuses the whole dataset, by
+the grant's name. The rights are asked again at trainer start and at every epoch (`recheck`): they can end meanwhile.
 """
 
 from __future__ import annotations

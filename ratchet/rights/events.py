@@ -1,8 +1,9 @@
 """The events of a training right, and the fold that turns them into the right at a time.
 
-Deny by default: a grant that the ledger does not know permits nothing. Events can only take away from a grant: `narrow`
-intersects, `expire` ends it at its time, `withdraw` is final; `legal_hold` forbids erasure and never prolongs a right. So
-the fold does not depend on the order of what follows the grant. Not covered: who may write which event.
+Deny by default: a grant that the ledger does not know permits nothing. Events can only take away from a grant:
+`narrow` intersects, `expire` ends it at its time, `withdraw` is final; `legal_hold` forbids erasure and never
+prolongs a right. So the fold of a right does not depend on the order of what follows the grant. Not covered: who may
+write which event.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The rights ledger: an append-only, hash-chained file of events.
 
 Each line is canonical JSON of `{seq, previous, event, digest}`, where `digest` is SHA-256 over the other three and
-`previous` is the digest of the line before (64 zeros for the first). A line is appended under a file lock and synced; an
-anchor beside the file keeps the number and digest of the last acknowledged line, so that cutting lines off the end is
-noticed too. The whole chain is verified when the ledger is opened, later lines when they are first seen. A last line
-without its newline was never acknowledged (a crash while appending) and is dropped by the next append.
+`previous` is the digest of the line before (64 zeros for the first). A line is appended under a file lock and synced;
+an anchor beside the file keeps the number and digest of the last acknowledged line, so that cutting lines off the end
+is noticed too. The whole chain is verified when the ledger is opened, later lines when they are first seen. A last
+line without its newline was never acknowledged (a crash while appending) and is dropped by the next append.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Ledger:
             self._admit_narrowing(event, fold(event.grant_id, known, max(event.at, first.at)))
 
     def _admit_narrowing(self, event: Event, right: Right) -> None:
-        wider = sorted(set(event.purposes or ()) - set(right.purposes))
+        wider: list[str] = sorted({str(purpose) for purpose in event.purposes or ()} - set(right.purposes))
         if event.base_models is not None and "*" not in right.base_models:
             wider += sorted(set(event.base_models) - set(right.base_models))
         until = event.retention_until
