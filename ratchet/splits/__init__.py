@@ -1,0 +1,39 @@
+"""Splits: which tasks a policy learns from, is chosen on and is judged by, and the proof that they share nothing.
+
+`lock` makes the immutable split lock, `verify` and `select` hold tasks against it, `check` compares everything that
+training reads with the locked tasks, and `ContaminationCertificate.require` is the door that every trainer passes.
+"""
+
+from ratchet.splits.checking import check, corpus_digest, open_certificate, save_certificate, waive
+from ratchet.splits.documents import document_of
+from ratchet.splits.evidence import (
+    ContaminationCertificate,
+    Document,
+    Finding,
+    LayerReport,
+    SplitLock,
+    SplitName,
+    Waiver,
+)
+from ratchet.splits.locking import lock, open_lock, save_lock, select, verify
+
+__all__ = [
+    "ContaminationCertificate",
+    "Document",
+    "Finding",
+    "LayerReport",
+    "SplitLock",
+    "SplitName",
+    "Waiver",
+    "check",
+    "corpus_digest",
+    "document_of",
+    "lock",
+    "open_certificate",
+    "open_lock",
+    "save_certificate",
+    "save_lock",
+    "select",
+    "verify",
+    "waive",
+]

@@ -1,0 +1,152 @@
+"""Text as contamination sees it: canonical text, words, hashed word n-grams, and the index that counts what is shared.
+
+Words are runs of letters and digits after Unicode normalisation (NFKC), case folding and removal of zero-width
+characters; an underscore separates, and every CJK character is a word. An n-gram is one 64-bit hash of n words in a
+row, the same on every machine. Counting over the index is exact up to collisions of that hash (about 1e-7 for a
+million n-grams): there is no sampling and no candidate step that could lose a pair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratchet.contracts.canonical import digest_bytes
+
+Hashes = NDArray[np.uint64]
+SHINGLE = 5
+LONG_GRAM = 13
+
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_WORD = re.compile(f"[{_CJK}]|[^\\W_{_CJK}]+")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_FACTOR, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_MAX_REMEMBERED = 1_000_000
+
+
+class _WordHashes(dict[str, int]):
+    """Hash of each word seen so far; emptied when it gets large, so that a long stream stays in bounded memory."""
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= _MAX_REMEMBERED:
+            self.clear()
+        data = word.encode("utf-8", "surrogatepass")
+        value = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+        self[word] = value
+        return value
+
+
+_hashes = _WordHashes()
+
+
+def normalise(text: str) -> str:
+    """NFKC, case-folded, without zero-width characters."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
+
+
+def canonical_digest(text: str) -> str | None:
+    """SHA-256 of the text without case, whitespace and Unicode variants; None where nothing is left."""
+    squeezed = "".join(normalise(text).split())
+    return digest_bytes(squeezed.encode("utf-8", "surrogatepass")) if squeezed else None
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order."""
+    return _WORD.findall(normalise(text))
+
+
+def hash_words(tokens: Sequence[str]) -> Hashes:
+    """One 64-bit hash per word, shape (n_words,)."""
+    return np.fromiter(map(_hashes.__getitem__, tokens), dtype=np.uint64, count=len(tokens))
+
+
+def grams(hashed: Hashes, size: int) -> Hashes:
+    """One hash per n-gram, in order, shape (n_words - size + 1,); empty where the text is shorter than `size` words."""
+    count = len(hashed) - size + 1
+    if count <= 0:
+        return np.empty(0, dtype=np.uint64)
+    total = np.zeros(count, dtype=np.uint64)
+    for start in range(size):
+        total *= _FACTOR
+        total += hashed[start : start + count]
+    total ^= total >> np.uint64(32)
+    total *= _MIX
+    total ^= total >> np.uint64(29)
+    return total
+
+
+def contains(sorted_values: Hashes, queries: Hashes) -> NDArray[np.bool_]:
+    """Which of `queries` occur in the sorted array, shape of `queries`."""
+    if not len(sorted_values):
+        return np.zeros(len(queries), dtype=np.bool_)
+    places = np.searchsorted(sorted_values, queries)
+    places[places == len(sorted_values)] = 0
+    return sorted_values[places] == queries
+
+
+class Index:
+    """Which sets hold an n-gram. Built once over n sets of unique hashes; each query costs what it shares."""
+
+    def __init__(self, sets: Sequence[Hashes]) -> None:
+        """Index the sets; their position is their number."""
+        self.sizes = np.array([len(one) for one in sets], dtype=np.int64)
+        values = np.concatenate(sets) if sets else np.empty(0, dtype=np.uint64)
+        owners = np.repeat(np.arange(len(sets), dtype=np.int32), self.sizes)
+        order = np.argsort(values, kind="stable")
+        self._owners = owners[order]
+        self._keys, self._starts = np.unique(values[order], return_index=True)
+        self._ends = np.append(self._starts[1:], len(values))
+
+    def shared(self, query: Hashes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of the sets that share anything with `query` (unique hashes), and how much, exactly."""
+        if not len(self._keys) or not len(query):
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        places = np.searchsorted(self._keys, query)
+        places[places == len(self._keys)] = 0
+        places = places[self._keys[places] == query]
+        starts, lengths = self._starts[places], self._ends[places] - self._starts[places]
+        # Positions of all postings of all hits: a range per hit, laid end to end without a Python loop.
+        before = np.cumsum(lengths) - lengths
+        postings = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+        counts = np.bincount(self._owners[postings], minlength=len(self.sizes))
+        found = np.flatnonzero(counts)
+        return found, counts[found]
+
+
+def similar_pairs(sets: Sequence[Hashes], jaccard: float) -> Iterator[tuple[int, int, float]]:
+    """Yield every pair (i < j) of sets with a Jaccard similarity of at least `jaccard` > 0, with that similarity.
+
+    Exact, by the prefix filter: with the members of every set ordered from rare to common, two sets that are similar
+    share one of the first |s| - ceil(jaccard |s|) + 1 members of both (Bayardo, Ma and Srikant 2007, "Scaling up all
+    pairs similarity search").
+    """
+    if not sets:
+        return
+    values, inverse, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[np.lexsort((values, counts))] = np.arange(len(values))
+    bounds = np.cumsum([len(one) for one in sets])[:-1]
+    ordered = [np.sort(one) for one in np.split(ranks[inverse], bounds)]
+    prefixes = [one[: len(one) - int(np.ceil(jaccard * len(one) - 1e-9)) + 1].astype(np.uint64) for one in ordered]
+    index = Index(prefixes)
+    sizes = np.array([len(one) for one in ordered])
+    mark = np.zeros(len(values), dtype=np.bool_)
+    for left, members in enumerate(ordered):
+        found, _ = index.shared(prefixes[left])
+        found = found[found > left]
+        low, high = np.minimum(sizes[found], sizes[left]), np.maximum(sizes[found], sizes[left])
+        found = found[low >= jaccard * high - 1e-9]
+        if not len(found):
+            continue
+        mark[members] = True
+        for right in found.tolist():
+            common = int(mark[ordered[right]].sum())
+            similarity = common / (sizes[left] + sizes[right] - common)
+            if similarity >= jaccard:
+                yield left, right, float(similarity)
+        mark[members] = False
