@@ -22,7 +22,7 @@ def _format(value: Any, number: Callable[[float], str]) -> str:
     found = quantity(value)
     if found is None:
         return "–"
-    return str(found) if isinstance(found, NotComputable) else number(found)
+    return found.reason if isinstance(found, NotComputable) else number(found)
 
 
 def percent(value: Any) -> str:
@@ -58,7 +58,7 @@ def _interval(estimate: Any, centre: Callable[[Any], str], bound: Callable[[floa
 def money(value: Any, currency: str = "") -> str:
     """An amount: `1,600.00 USD` to the cent, or under 10 with four significant digits, `0.02184 USD`."""
     suffix = f" {currency}" if currency else ""
-    return _format(value, lambda x: (f"{x:,.2f}" if abs(x) >= 10 or x == 0 else f"{x:.4g}") + suffix)
+    return _format(value, lambda x: (f"{x:,.2f}" if abs(x) >= 10 else f"{x:.4g}") + suffix)
 
 
 def seconds(value: Any) -> str:

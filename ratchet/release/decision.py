@@ -6,7 +6,7 @@ verify it, and anybody can compute it again.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -44,6 +44,10 @@ class Decision(Evidence, owner="ratchet.release"):
     inputs: dict[str, str] = Field(description="Digest of every input by its name.")
     decided_at: AwareDatetime = Field(description="When; passed in, for the gate has no clock.")
     decided_by: str = Field(description="Person or rule that asked for the decision.")
+
+    def summary(self) -> dict[str, Any]:
+        """The decision as reports show it: plain JSON, with its digest."""
+        return {**self.model_dump(mode="json"), "digest": self.digest}
 
 
 def read_decision(data: bytes, source: str) -> Decision:

@@ -1,0 +1,1 @@
+"""Shared by all tests; its presence lets every test import the helper modules of this folder."""
