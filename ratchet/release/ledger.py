@@ -107,7 +107,7 @@ class Ledger:
                 if line.states[entry.id] is not State.REJECTED:
                     self._move(line, entry, State.REJECTED, "; ".join(decision.reasons), decision)
             else:
-                self._advance(line, entry, rule_reaches(entry, decision), "", decision)
+                self._advance(line, entry, rule_reaches(entry, decision), "every rule of the gate passed", decision)
             return line.written
 
     def approve(
@@ -160,7 +160,7 @@ class Ledger:
             serves again).
         """
         with self._line(tenant, experiment, expected_seq, by, at) as line:
-            serving = line.in_production()
+            serving = line.standing.newest(State.PRODUCTION)
             if serving is None:
                 raise TransitionError(
                     f"production of {tenant}/{experiment}",
@@ -168,7 +168,7 @@ class Ledger:
                     remedy="see `ratchet history`; a canary is rejected, or rolled back by its own transition",
                 )
             event = self._move(line, line.version(serving), State.ROLLED_BACK, reason, None)
-            restored = line.in_production()
+            restored = line.standing.newest(State.PRODUCTION)
             return event, line.version(restored) if restored else None
 
     def report(self, incident: Incident) -> bool:
@@ -200,7 +200,7 @@ class Ledger:
         """Which version stands in which slot, and the position of the line that this is true of."""
         with self._engine.connect() as connection, connection.begin():
             line = Line.read(connection, tenant, experiment)
-            named = {slot: line.version(identity) for slot, identity in line.slots().items() if identity}
+            named = {slot: line.version(identity) for slot, identity in line.standing.slots().items() if identity}
             return Slots(seq=line.seq, **named)
 
     def state(self, version: Version | str) -> State:
@@ -311,7 +311,7 @@ class Ledger:
             )
         if decision is not None:
             refuse_unauthorised(version, None, decision, [])
-        serving = line.in_production()
+        serving = line.standing.newest(State.PRODUCTION)
         if state in states.PROMOTIONS:
             approvals = approvals_of(line.events, version.id, decision.digest if decision else "")
             refuse_unauthorised(version, state, decision, approvals)
@@ -321,7 +321,7 @@ class Ledger:
                 line.move(line.version(serving), State.SUPERSEDED, f"by {version.label}", decision)
         event = line.move(version, state, reason, decision)
         if before is State.PRODUCTION:
-            previous = line.previous_production()
+            previous = line.standing.newest(State.SUPERSEDED)
             if previous is not None:
                 line.restore(line.version(previous), f"{version.label} was {state}: {reason}")
         return event

@@ -9,6 +9,7 @@ from ratchet.errors import ConflictError, IntegrityError, TransitionError
 from ratchet.release.decision import Decision, read_decision
 from ratchet.release.records import Event, Version
 from ratchet.release.schema import clock, decisions, events, heads, versions
+from ratchet.release.standing import Standing
 from ratchet.release.states import State
 
 RESTORE = "restore the ledger from a backup; trust no slot of it"
@@ -27,10 +28,14 @@ class Line:
             Event.model_validate_json(body) for body in connection.execute(_bodies(tenant, experiment)).scalars()
         ]
         self.written: list[Event] = []
-        self.states: dict[str, State] = {}
-        self._entered: dict[str, int] = {}
+        self.standing = Standing()
         for event in self.events:
-            self._follow(event)
+            self.standing.follow(event)
+
+    @property
+    def states(self) -> dict[str, State]:
+        """State of every version by id."""
+        return self.standing.states
 
     @classmethod
     def read(cls, connection: Connection, tenant: str, experiment: str) -> Line:
@@ -84,28 +89,9 @@ class Line:
         self.connection.execute(update(heads).where(mine).values(seq=self.seq, digest=self.tip))
         self.connection.execute(update(clock).values(at=self.id))
 
-    # Slots
-
-    def in_production(self) -> str | None:
-        """Id of the version in production."""
-        return self._newest(State.PRODUCTION)
-
-    def previous_production(self) -> str | None:
-        """Id of the version that was superseded last and that nothing has ended since."""
-        return self._newest(State.SUPERSEDED)
-
-    def slots(self) -> dict[str, str | None]:
-        """Ids by slot."""
-        return {
-            "staging": self._newest(State.STAGING),
-            "canary": self._newest(State.CANARY),
-            "production": self.in_production(),
-            "previous_production": self.previous_production(),
-        }
-
     def refuse_taken_canary(self, version: Version, state: State) -> None:
         """Raise TransitionError where another version is in canary: two at once could not be told apart."""
-        other = self._newest(State.CANARY)
+        other = self.standing.newest(State.CANARY)
         if state is State.CANARY and other not in (None, version.id):
             raise TransitionError(
                 f"canary of {self.tenant}/{self.experiment}",
@@ -215,17 +201,8 @@ class Line:
         self.id, self.seq, self.tip = event.id, event.seq, event.digest
         self.events.append(event)
         self.written.append(event)
-        self._follow(event)
+        self.standing.follow(event)
         return event
-
-    def _follow(self, event: Event) -> None:
-        self.states[event.version] = event.state
-        if event.kind in ("registered", "moved"):
-            self._entered[event.version] = event.seq
-
-    def _newest(self, state: State) -> str | None:
-        found = [version for version, seen in self.states.items() if seen is state]
-        return max(found, key=self._entered.__getitem__, default=None)
 
     @classmethod
     def verify(cls, connection: Connection, tenant: str, experiment: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,6 +12,19 @@ from ratchet.contracts.manifest import Manifest, Release
 from ratchet.contracts.model import Contract
 from ratchet.contracts.policy import Policy
 from ratchet.release.states import State
+
+ALIASES = {
+    "staging": "staging",
+    "canary": "canary",
+    "previous_production": "previous-production",
+    "production": "production",
+}
+"""Slots by the alias that they have in a registry; `production`, the write that moves traffic, comes last."""
+
+
+def version_id(tenant: str, experiment: str, manifest_digest: str, policy_digest: str) -> str:
+    """Identity of a version: the same weights and harness under other rules are another one."""
+    return digest({"tenant": tenant, "experiment": experiment, "manifest": manifest_digest, "policy": policy_digest})
 
 
 class Version(Contract):
@@ -38,15 +51,8 @@ class Version(Contract):
 
     @cached_property
     def id(self) -> str:
-        """SHA-256 of tenant, experiment, manifest and policy: the same weights under other rules are another one."""
-        return digest(
-            {
-                "tenant": self.tenant,
-                "experiment": self.experiment,
-                "manifest": self.manifest_digest,
-                "policy": self.policy.digest,
-            }
-        )
+        """SHA-256 of tenant, experiment, manifest and policy."""
+        return version_id(self.tenant, self.experiment, self.manifest_digest, self.policy.digest)
 
     @property
     def label(self) -> str:
@@ -89,13 +95,8 @@ class Slots(Contract):
 
     def by_alias(self) -> dict[str, Version]:
         """The slots that are taken, by the alias they have in a registry, `production` last."""
-        named: dict[str, Any] = {
-            "staging": self.staging,
-            "canary": self.canary,
-            "previous-production": self.previous_production,
-            "production": self.production,
-        }
-        return {alias: version for alias, version in named.items() if version is not None}
+        slots = {alias: getattr(self, slot) for slot, alias in ALIASES.items()}
+        return {alias: version for alias, version in slots.items() if version is not None}
 
 
 class Incident(Contract):
