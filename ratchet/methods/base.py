@@ -91,7 +91,7 @@ class Adapter(Contract):
     """LoRA settings, as the manifest's `adapter` gives them (Hu et al., 2021, arXiv:2106.09685)."""
 
     r: int = Field(default=8, ge=1, description="Rank.")
-    alpha: float = Field(default=16.0, gt=0, description="Scale: the update is multiplied by alpha / r.")
+    alpha: int = Field(default=16, ge=1, description="Scale: the update is multiplied by alpha / r.")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout on the adapter's input.")
     target_modules: tuple[str, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="Names of the linear layers that get an adapter."

@@ -12,11 +12,12 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import disable_progress_bars
 from transformers import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 
@@ -35,6 +36,18 @@ class Quiet:
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write none: the release ledger describes a checkpoint."""
+
+
+class InOrder:
+    """Mixin in front of a TRL trainer: rows come in the order of `indices`, passes included.
+
+    One epoch of a fixed order, so that a resumed run meets the rows that an uninterrupted one would have met.
+    """
+
+    indices: Sequence[int]
+
+    def _get_train_sampler(self, *_: Any) -> Sequence[int]:
+        return self.indices
 
 
 def arguments(
@@ -78,7 +91,6 @@ def arguments(
         "gradient_checkpointing": False,
         "dataloader_num_workers": 0,
         "dataloader_pin_memory": False,
-        "train_sampling_strategy": "sequential",
         "remove_unused_columns": False,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
@@ -114,8 +126,8 @@ def lora(adapter: Mapping[str, Any] | None) -> Any:
 def prepare(output: Path, model: Any, identity: Mapping[str, Any]) -> Path | None:
     """Make the folder of a run ready; returns the checkpoint to go on from, or None.
 
-    A folder that holds another run (other weights to start from, settings, seed or data) is emptied. A checkpoint without its mark of
-    completeness was being written when the process died; it is removed.
+    A folder that holds another run (other weights to start from, settings, seed or data) is emptied. A checkpoint without
+    its mark of completeness was being written when the process died; it is removed.
 
     Args:
         output: folder of the run.
@@ -138,7 +150,7 @@ def prepare(output: Path, model: Any, identity: Mapping[str, Any]) -> Path | Non
 
 
 def run(trainer: Any, watch: Watch, resume: Path | None) -> Outcome:
-    """Train to the end or the budget, and describe what came out; the model then holds the kept weights.
+    """Train to the end or the budget, and describe what came out.
 
     Raises:
         TrainingError: the loss diverged.
@@ -193,7 +205,9 @@ def hush() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # `rollout_func` is the documented hook for own rollouts; TRL's version is pinned, so its notice says nothing new.
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     disable_progress_bar()
+    disable_progress_bars()
     for name in ("trl", "transformers", "accelerate", "peft"):
         logging.getLogger(name).setLevel(logging.ERROR)
 

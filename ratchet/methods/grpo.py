@@ -44,6 +44,10 @@ class Settings(base.Settings):
     ratio: Literal["trainer", "sampler"] = Field(
         default="trainer", description="Whose log-probs the importance ratio is taken against."
     )
+    track_kl: bool = Field(
+        default=True,
+        description="Measure the KL to the starting policy at validations where `beta` is 0 (full weights: a copy).",
+    )
     skip_flat: bool = Field(
         default=True, description="Leave rows without advantage out of the loss (only where `beta` is 0)."
     )
@@ -153,6 +157,7 @@ def fit(
         seed=seed,
         skip_flat=settings.skip_flat and settings.beta == 0,
         use_sampler_logprobs=settings.ratio == "sampler",
+        track_kl=settings.track_kl and settings.beta == 0,
         model=model,
         args=GRPOConfig(
             **common,

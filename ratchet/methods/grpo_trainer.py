@@ -15,6 +15,8 @@ Imports torch and trl: load it inside `fit`.
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import torch
@@ -26,11 +28,19 @@ from ratchet.methods.callbacks import Watch, evaluating
 from ratchet.methods.fitting import Quiet
 
 
-class EpisodeGRPOTrainer(Quiet, GRPOTrainer):  # type: ignore[misc]  # untyped base
+class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
     """GRPO over episodes that a sampler returns."""
 
     def __init__(
-        self, *, sampler: Sampler, watch: Watch, seed: int, skip_flat: bool, use_sampler_logprobs: bool, **kwargs: Any
+        self,
+        *,
+        sampler: Sampler,
+        watch: Watch,
+        seed: int,
+        skip_flat: bool,
+        use_sampler_logprobs: bool,
+        track_kl: bool,
+        **kwargs: Any,
     ) -> None:
         """See GRPOTrainer for the rest.
 
@@ -40,11 +50,16 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):  # type: ignore[misc]  # untyped b
             seed: with the step, seeds the random states that the sampler finds.
             skip_flat: leave rows without advantage out of the batch.
             use_sampler_logprobs: importance ratios against the sampler's log-probs instead of the trainer's own.
+            track_kl: measure the KL to the starting policy at validation steps.
         """
         self._sampler, self._watch, self._seed = sampler, watch, seed
         self._skip_flat, self._use_sampler_logprobs = skip_flat, use_sampler_logprobs
         self._empty = False
         super().__init__(reward_funcs=[composite], rollout_func=self._rollout, **kwargs)
+        # An adapter is switched off to get the starting policy; full weights need a copy of it.
+        adapted = hasattr(self.model, "disable_adapter")
+        self._start = copy.deepcopy(self.model).eval() if track_kl and not adapted else None
+        self._track_kl = track_kl
 
     def _rollout(self, task_ids: list[str], _: GRPOTrainer) -> dict[str, Any]:
         step = self.state.global_step // self.num_iterations
@@ -63,6 +78,10 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):  # type: ignore[misc]  # untyped b
             return RolloutSample([pad], [pad], [0], [0.0], None, {})
         where = f"episode {index} of the step"
         check_masks(where, sample.completion_ids, sample.sampled_mask)
+        if not math.isfinite(sample.reward):
+            raise TrainingError(
+                f"{where}: reward", seen=sample.reward, rule="finite, or None if invalid", remedy="correct the reward"
+            )
         if sample.logprobs is not None and len(sample.logprobs) != len(sample.completion_ids):
             raise TrainingError(
                 f"{where}: number of log-probs",
@@ -109,6 +128,9 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):  # type: ignore[misc]  # untyped b
         if self._use_sampler_logprobs:
             batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
         mask = batch["completion_mask"] * batch["tool_mask"]
+        after = self.state.global_step + self.num_iterations
+        if self._track_kl and (after % self._watch.every == 0 or after >= self.state.max_steps):
+            self._watch.note(kl=self._kl(batch, mask))
         keep = mask.sum(dim=1) > 0
         if self._skip_flat:
             keep &= batch["advantages"] != 0
@@ -122,6 +144,27 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):  # type: ignore[misc]  # untyped b
         self._empty = not bool(batch["num_items_in_batch"])
         self._watch.note(rows_with_advantage=float((batch["advantages"] != 0).sum()))
         return batch
+
+    def _kl(self, batch: dict[str, Any], mask: torch.Tensor) -> float:
+        """KL of the policy to the starting policy in nats per sampled token, over the valid episodes of the step.
+
+        The estimator exp(d) - d - 1, d = log start - log policy, is unbiased and never negative (Schulman, 2020,
+        joschu.net/blog/kl-approx.html).
+        """
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        kept = batch["completion_ids"].size(1)
+        with torch.no_grad():
+            if self._start is None:
+                with self.accelerator.unwrap_model(self.model).disable_adapter():
+                    start, _, _ = self._get_per_token_logps_and_entropies(self.model, ids, attention, kept)
+            else:
+                start, _, _ = self._get_per_token_logps_and_entropies(self._start, ids, attention, kept)
+            policy = batch.get("sampling_per_token_logps")
+            if policy is None:
+                policy, _, _ = self._get_per_token_logps_and_entropies(self.model, ids, attention, kept)
+        distance = start - policy
+        return float(((distance.exp() - distance - 1) * mask).sum() / mask.sum().clamp(min=1))
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """One update; a step in which no row teaches moves no weight, not even by momentum."""

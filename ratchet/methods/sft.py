@@ -100,11 +100,11 @@ def fit(
         every=every,
     )
     common = fitting.arguments(settings, output=output, seed=seed, steps=steps, rows=settings.batch_size, every=every)
-    quiet = type("QuietSFTTrainer", (fitting.Quiet, SFTTrainer), {})
+    quiet = type("QuietSFTTrainer", (fitting.Quiet, fitting.InOrder, SFTTrainer), {"indices": indices})
     trainer = quiet(
         model=model,
         args=SFTConfig(**common, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}),
-        train_dataset=Dataset.from_list(rows).select(indices),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=fitting.lora(adapter),
         callbacks=[watch],
