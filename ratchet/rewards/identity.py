@@ -1,0 +1,99 @@
+"""The identity of a rule is its code: what it does may not change under a digest that stays.
+
+`source_version` digests a function's syntax tree together with every function, class and constant of the same
+distribution that it uses, so that comments, docstrings, formatting and unrelated rules do not count, and a threshold or
+a helper two calls away does. Contract models are left out, because they are data and carry no rule; so are libraries.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from ratchet.contracts.canonical import digest
+from ratchet.errors import RatchetError
+
+
+def source_version(rule: Callable[..., Any]) -> str:
+    """Return the SHA-256 of what `rule` does.
+
+    Raises:
+        RatchetError: the rule is a lambda, a closure, a partial or was typed in: its source cannot be read alone.
+    """
+    function = inspect.unwrap(rule)
+    name = getattr(function, "__qualname__", repr(function))
+    plain = isinstance(function, FunctionType) and not function.__closure__ and "<" not in name
+    if not plain:
+        raise RatchetError(
+            f"rule {name}",
+            rule="it must be a plain function of a module, because its source is its identity",
+            remedy="define it with `def` at the top of a file",
+        )
+    found: dict[str, str] = {}
+    _collect(function, function.__module__.split(".")[0], found)
+    return digest(found)
+
+
+def _collect(item: FunctionType | type, package: str, found: dict[str, str]) -> None:
+    key = f"{item.__module__}.{item.__qualname__}"
+    if key in found:
+        return
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
+    except (OSError, SyntaxError) as error:
+        raise RatchetError(
+            f"rule {key}", rule=f"its source must be readable ({error})", remedy="define it in a file"
+        ) from None
+    found[key] = ast.unparse(_WithoutDocstrings().visit(tree))
+    namespace = vars(inspect.getmodule(item))
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for name in sorted(names & namespace.keys()):
+        used = namespace[name]
+        if isinstance(used, ModuleType):
+            if used.__name__.split(".")[0] == package:
+                for attribute in sorted(attributes & vars(used).keys()):
+                    _use(f"{used.__name__}.{attribute}", vars(used)[attribute], package, found)
+        else:
+            _use(f"{item.__module__}.{name}", used, package, found)
+
+
+def _use(key: str, used: Any, package: str, found: dict[str, str]) -> None:
+    used = inspect.unwrap(used) if callable(used) else used
+    if isinstance(used, FunctionType | type):
+        foreign = used.__module__.split(".")[0] != package
+        if not foreign and not (isinstance(used, type) and issubclass(used, BaseModel)):
+            _collect(used, package, found)
+    elif (constant := _constant(used)) is not None:
+        found[key] = constant
+
+
+def _constant(value: Any) -> str | None:
+    """Return one text per constant value, or None for what is no constant (a type alias, a registry of functions)."""
+    if isinstance(value, re.Pattern):
+        return f"/{value.pattern}/{value.flags}"
+    if isinstance(value, str | bytes | int | float | None):
+        return repr(value)
+    if not isinstance(value, tuple | list | set | frozenset | dict):
+        return None
+    items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else list(value)
+    parts = [part for part in map(_constant, items) if part is not None]
+    if len(parts) < len(items):
+        return None
+    ordered = sorted(parts) if isinstance(value, set | frozenset) else parts
+    return f"{type(value).__name__}({', '.join(ordered)})"
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+        return node
