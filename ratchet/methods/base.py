@@ -38,7 +38,7 @@ class Tokens(Protocol):
 
     @property
     def sampled_mask(self) -> Sequence[int]:
-        """1 where the token carries loss, aligned with `input_ids`."""
+        """1 or True where the token carries loss, aligned with `input_ids`."""
 
 
 class PairSample(NamedTuple):

@@ -104,7 +104,7 @@ def fit(
         every=every,
     )
     common = fitting.arguments(settings, output=output, seed=seed, steps=steps, rows=settings.batch_size, every=every)
-    losses = [settings.loss_type, "sft"] if settings.sft_weight else [settings.loss_type]
+    losses: list[str] = [settings.loss_type, "sft"] if settings.sft_weight else [settings.loss_type]
     trainer = PairDPOTrainer(
         indices,
         model=model,

@@ -46,7 +46,7 @@ class InOrder:
 
     indices: Sequence[int]
 
-    def _get_train_sampler(self, *_: Any) -> Sequence[int]:
+    def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
         return self.indices
 
 
@@ -126,8 +126,8 @@ def lora(adapter: Mapping[str, Any] | None) -> Any:
 def prepare(output: Path, model: Any, identity: Mapping[str, Any]) -> Path | None:
     """Make the folder of a run ready; returns the checkpoint to go on from, or None.
 
-    A folder that holds another run (other weights to start from, settings, seed or data) is emptied. A checkpoint without
-    its mark of completeness was being written when the process died; it is removed.
+    A folder that holds another run (other weights to start from, settings, seed or data) is emptied. A checkpoint
+    without its mark of completeness was being written when the process died; it is removed.
 
     Args:
         output: folder of the run.
@@ -206,6 +206,8 @@ def hush() -> None:
     # `rollout_func` is the documented hook for own rollouts; TRL's version is pinned, so its notice says nothing new.
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TQDM_DISABLE", "1")
+    # TRL imports MLflow to profile into it (1 to 2 s); curves reach MLflow from the parent, never from the trainer.
+    os.environ.setdefault("DISABLE_MLFLOW_INTEGRATION", "TRUE")
     disable_progress_bar()
     disable_progress_bars()
     for name in ("trl", "transformers", "accelerate", "peft"):

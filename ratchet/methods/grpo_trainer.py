@@ -57,8 +57,10 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         self._empty = False
         super().__init__(reward_funcs=[composite], rollout_func=self._rollout, **kwargs)
         # An adapter is switched off to get the starting policy; full weights need a copy of it.
-        adapted = hasattr(self.model, "disable_adapter")
-        self._start = copy.deepcopy(self.model).eval() if track_kl and not adapted else None
+        policy: Any = self.model
+        adapted = hasattr(policy, "disable_adapter")
+        self._start = copy.deepcopy(policy).eval() if track_kl and not adapted else None
+        self._split = kwargs["args"].steps_per_generation > 1
         self._track_kl = track_kl
 
     def _rollout(self, task_ids: list[str], _: GRPOTrainer) -> dict[str, Any]:
@@ -119,7 +121,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
             "prompt_ids": [sample.prompt_ids for sample in samples],
             "completion_ids": [sample.completion_ids for sample in samples],
             "logprobs": [sample.logprobs for sample in samples] if scored else None,
-            "env_mask": [sample.sampled_mask for sample in samples],
+            "env_mask": [[int(bit) for bit in sample.sampled_mask] for sample in samples],
             "composite": [sample.reward for sample in samples],
         }
 
@@ -134,7 +136,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         keep = mask.sum(dim=1) > 0
         if self._skip_flat:
             keep &= batch["advantages"] != 0
-        if self.args.steps_per_generation > 1:
+        if self._split:
             # Micro-batches need equal sizes: the rows stay, and the mask takes them out of the loss.
             batch["tool_mask"] = batch["tool_mask"] * keep[:, None]
         else:
