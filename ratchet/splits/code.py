@@ -140,6 +140,8 @@ class _Writer:
             self.parts.append(f"{self._name(node.id)},")
         elif isinstance(node, _Scope):
             self._write_scope(node)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            self.parts.append(f"{type(node).__name__}({','.join(map(self._name, node.names))})")
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             self._scopes.append(dict.fromkeys(_targets([one.target for one in node.generators])))
             # Generators first: what binds a name comes before what uses it, as in the order of evaluation.

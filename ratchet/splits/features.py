@@ -81,7 +81,7 @@ def _extract(
     found_functions: dict[str, Function] = {}
     unread = 0
     for piece in pieces:
-        if len(words(piece)) >= SMALLEST_TEXT and (found := canonical_digest(piece)):
+        if len(piece.split()) >= SMALLEST_TEXT and (found := canonical_digest(piece)):
             texts.setdefault(found, piece)
         if "def " in piece:
             # Prose around code does not parse as a whole; its blocks do.

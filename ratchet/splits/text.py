@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,37 +116,3 @@ class Index:
         counts = np.bincount(self._owners[postings], minlength=len(self.sizes))
         found = np.flatnonzero(counts)
         return found, counts[found]
-
-
-def similar_pairs(sets: Sequence[Hashes], jaccard: float) -> Iterator[tuple[int, int, float]]:
-    """Yield every pair (i < j) of sets with a Jaccard similarity of at least `jaccard` > 0, with that similarity.
-
-    Exact, by the prefix filter: with the members of every set ordered from rare to common, two sets that are similar
-    share one of the first |s| - ceil(jaccard |s|) + 1 members of both (Bayardo, Ma and Srikant 2007, "Scaling up all
-    pairs similarity search").
-    """
-    if not sets:
-        return
-    values, inverse, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
-    ranks = np.empty(len(values), dtype=np.int64)
-    ranks[np.lexsort((values, counts))] = np.arange(len(values))
-    bounds = np.cumsum([len(one) for one in sets])[:-1]
-    ordered = [np.sort(one) for one in np.split(ranks[inverse], bounds)]
-    prefixes = [one[: len(one) - int(np.ceil(jaccard * len(one) - 1e-9)) + 1].astype(np.uint64) for one in ordered]
-    index = Index(prefixes)
-    sizes = np.array([len(one) for one in ordered])
-    mark = np.zeros(len(values), dtype=np.bool_)
-    for left, members in enumerate(ordered):
-        found, _ = index.shared(prefixes[left])
-        found = found[found > left]
-        low, high = np.minimum(sizes[found], sizes[left]), np.maximum(sizes[found], sizes[left])
-        found = found[low >= jaccard * high - 1e-9]
-        if not len(found):
-            continue
-        mark[members] = True
-        for right in found.tolist():
-            common = int(mark[ordered[right]].sum())
-            similarity = common / (sizes[left] + sizes[right] - common)
-            if similarity >= jaccard:
-                yield left, right, float(similarity)
-        mark[members] = False

@@ -88,10 +88,8 @@ def repair_tasks(per_problem: int = 17) -> tuple[Task, ...]:
         name = problem["task_id"]
         reference = problem["prompt"] + problem["canonical_solution"]
         for number, (segment, source) in enumerate(mutants(reference, per_problem)):
-            check = [line.strip() for line in problem["test"].splitlines() if "assert" in line][
-                number % 2 : 1 + number % 2
-            ]
-            report = f"The assertion `{' '.join(check)}` fails for {problem['entry_point']}."
+            asserts = [line.strip() for line in problem["test"].splitlines() if "assert" in line]
+            report = f"The assertion `{asserts[number % len(asserts)]}` fails for {problem['entry_point']}."
             found.append(
                 task(
                     f"{name}/{number}",
