@@ -9,6 +9,7 @@ from __future__ import annotations
 from ratchet.errors import SandboxError
 from ratchet.sandbox.base import Execution, Finding, Limits, Program, Sandbox, TestCase, TestOutcome
 from ratchet.sandbox.bubblewrap import BubblewrapSandbox
+from ratchet.sandbox.doctor import diagnose
 from ratchet.sandbox.memo import MemoSandbox
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Sandbox",
     "TestCase",
     "TestOutcome",
+    "diagnose",
     "open_sandbox",
 ]
 

@@ -19,7 +19,10 @@ Limit = Literal["cpu", "wall", "memory", "processes", "output", "disk", "killed"
 
 
 def _compiles(source: str) -> str:
-    compile(source, "<test>", "exec", dont_inherit=True)
+    try:
+        compile(source, "<test>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise ValueError(f"trusted tests must compile: line {error.lineno}: {error.msg}") from None
     return source
 
 

@@ -70,6 +70,11 @@ class BubblewrapSandbox:
             for future in futures:
                 future.cancel()
 
+    def started(self) -> list[Slot]:
+        """Return the slots that are warm now."""
+        with self._lock:
+            return list(self._started)
+
     def close(self) -> None:
         """End all slots. A sandbox inherited over a fork is left to its owner."""
         if os.getpid() != self._owner:
@@ -77,7 +82,7 @@ class BubblewrapSandbox:
         with self._lock:
             self._closed = True
         self._workers.shutdown(wait=True, cancel_futures=True)
-        for slot in list(self._started):
+        for slot in self.started():
             self._end(slot)
         _open.discard(self)
 

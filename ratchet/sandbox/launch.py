@@ -81,7 +81,8 @@ def find_setpriv() -> str:
 
 
 @contextmanager
-def _data(content: bytes) -> Iterator[int]:
+def data(content: bytes) -> Iterator[int]:
+    """Hold `content` in a memory file and give its descriptor, ready to be read."""
     descriptor = os.memfd_create("ratchet-sandbox")
     try:
         os.write(descriptor, content)
@@ -100,6 +101,30 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
+class Entry(NamedTuple):
+    """The beginning of a command that runs bwrap without privileges, and what the process needs for it."""
+
+    command: list[str]
+    descriptors: list[int]
+    environment: dict[str, str]
+
+
+def enter(stack: ExitStack, slot: int) -> Entry:
+    """Open bwrap on `stack` and return how to run it as the slot's user; its own arguments follow the command."""
+    binary = find_bwrap()
+    program = stack.enter_context(_opened(binary.path, os.O_RDONLY))
+    descriptors, environment = [program], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    if binary.libraries is not None and binary.libraries.is_dir():
+        descriptors.append(stack.enter_context(_opened(binary.libraries, os.O_RDONLY | os.O_DIRECTORY)))
+        environment["LD_LIBRARY_PATH"] = f"/proc/self/fd/{descriptors[-1]}"
+    command = []
+    if os.geteuid() == 0:
+        uid = str(_FIRST_UID + (os.getpid() * 64 + slot) % _UIDS)
+        command += [find_setpriv(), "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
+        command += ["--bounding-set=-all", "--inh-caps=-all"]
+    return Entry([*command, f"/proc/self/fd/{program}"], descriptors, environment)
+
+
 def start(
     *, label: str, slot: int, groups: list[Path], disk_mb: int, config: bytes, inherit: tuple[int, ...], stderr: int
 ) -> subprocess.Popen[bytes]:
@@ -114,38 +139,29 @@ def start(
         inherit: descriptors the zygote gets beside its stdin and stdout.
         stderr: descriptor that takes the messages of bwrap and of a zygote that cannot start.
     """
-    binary, interpreter = find_bwrap(), find_interpreter()
+    interpreter = find_interpreter()
     with ExitStack() as stack:
-        program = stack.enter_context(_opened(binary.path, os.O_RDONLY))
-        rules = stack.enter_context(_data(filter_program()))
-        sources = {name: stack.enter_context(_data((_INSIDE / f"{name}.py").read_bytes())) for name in _MODULES}
-        passed = [program, rules, *sources.values(), *inherit]
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-        if binary.libraries is not None and binary.libraries.is_dir():
-            libraries = stack.enter_context(_opened(binary.libraries, os.O_RDONLY | os.O_DIRECTORY))
-            passed.append(libraries)
-            environment["LD_LIBRARY_PATH"] = f"/proc/self/fd/{libraries}"
-        command = ["/bin/sh", "-c", _JOIN, "ratchet-sandbox", *map(str, groups), "--"]
-        if os.geteuid() == 0:
-            uid = str(_FIRST_UID + (os.getpid() * 64 + slot) % _UIDS)
-            command += [find_setpriv(), "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
-            command += ["--bounding-set=-all", "--inh-caps=-all"]
-        command += [f"/proc/self/fd/{program}", *_bwrap_arguments(label, rules, sources, disk_mb)]
+        entry = enter(stack, slot)
+        rules = stack.enter_context(data(filter_program()))
+        sources = {name: stack.enter_context(data((_INSIDE / f"{name}.py").read_bytes())) for name in _MODULES}
+        command = ["/bin/sh", "-c", _JOIN, "ratchet-sandbox", *map(str, groups), "--", *entry.command]
+        command += bwrap_arguments(label, rules, sources, disk_mb)
         command += [interpreter, "-I", "-S", "-B", "-c", _START, config.hex()]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            pass_fds=passed,
-            env=environment,
+            pass_fds=[*entry.descriptors, rules, *sources.values(), *inherit],
+            env=entry.environment,
             cwd="/",
             start_new_session=True,
             bufsize=0,
         )
 
 
-def _bwrap_arguments(label: str, rules: int, sources: dict[str, int], disk_mb: int) -> list[str]:
+def bwrap_arguments(label: str, rules: int, sources: dict[str, int], disk_mb: int) -> list[str]:
+    """Return bwrap's own arguments; the command to run inside follows them."""
     arguments = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
     arguments += ["--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
     for name, value in (

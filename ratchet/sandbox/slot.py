@@ -99,6 +99,11 @@ class Slot:
             stderr=self._errors,
         )
 
+    @property
+    def pid(self) -> int:
+        """Process id of bwrap's monitor, the parent of the warm process."""
+        return self._process.pid
+
     def execute(self, program: Program) -> Execution:
         """Run one program. Raises SlotLost when the sandbox ends or does not answer in time."""
         supervisor_nonce, checker_nonce = secrets.token_bytes(16), secrets.token_bytes(16)

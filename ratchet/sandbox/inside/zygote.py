@@ -25,6 +25,8 @@ from ratchet.sandbox.inside import candidate, checker, landlock, wire
 
 _SCRATCH = ("/tmp", "/dev/shm")
 _TICK_MS = 40
+# With more files than this a new sandbox is sooner there than an empty folder.
+_WORTH_WIPING = 2000
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
@@ -35,7 +37,6 @@ def main() -> NoReturn:
         signal.signal(number, signal.SIG_IGN if os.getpid() == 1 else signal.SIG_DFL)
     rules = _ruleset() if landlock.abi() else None
     landlock.hide()
-    random.seed(0)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -115,6 +116,8 @@ def _become_candidate(config: dict[str, Any], rules: int | None, calls: int, ans
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NPROC, (config["nproc"],) * 2)
         os.chdir("/tmp")
+        # Python reseeds `random` from the system's entropy in every fork; an execution must repeat.
+        random.seed(0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.enable()
         candidate.serve(3, 4, config["value_kb"] << 10)
@@ -284,6 +287,11 @@ class _Supervisor:
         """Empty the scratch folders; False asks for a new sandbox instead."""
         deadline = time.monotonic() + 1
         for folder in _SCRATCH:
+            # The folder itself belongs to the program's user: its mode and its times could carry something over.
+            os.chmod(folder, 0o1777)
+            state = os.statvfs(folder)
+            if state.f_files - state.f_ffree > _WORTH_WIPING:
+                return False
             for name in os.listdir(folder):
                 path = f"{folder}/{name}"
                 try:
@@ -295,6 +303,7 @@ class _Supervisor:
                     return False
                 if time.monotonic() > deadline:
                     return False
+            os.utime(folder, (0, 0))
         return True
 
 
