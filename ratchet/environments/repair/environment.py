@@ -1,0 +1,148 @@
+"""The environment `repair`: real functions with one bug, quick fixes to choose from, hidden tests that decide."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from ratchet.contracts.canonical import digest, digest_bytes
+from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Task, ToolCall, Verdict
+from ratchet.contracts.manifest import EnvironmentSection
+from ratchet.contracts.model import Contract
+from ratchet.environments.repair.catalogue import SOLUTION, VISIBLE, CatalogueSettings, build, program
+from ratchet.environments.repair.edits import SEGMENTS, Edit, apply
+from ratchet.environments.repair.episode import TOOLS, RepairEpisode
+from ratchet.environments.repair.generated import generated
+from ratchet.environments.repair.problems import Problem, human_eval
+from ratchet.environments.repair.symptoms import expected_value
+from ratchet.errors import IntegrityError, ManifestError
+from ratchet.sandbox import Sandbox
+
+VERSION = "1"
+SOURCES: dict[str, Callable[[], Iterable[Problem]]] = {"human-eval": human_eval, "generated": generated}
+
+
+class RepairSettings(Contract):
+    """Settings of the environment in the manifest."""
+
+    problems: str = "human-eval"
+    observation: str = "short"
+    catalogue: CatalogueSettings = CatalogueSettings()
+
+
+class RepairEnvironment:
+    """Implements `ratchet.contracts.environment.Environment`."""
+
+    def __init__(self, section: EnvironmentSection, sandbox: Sandbox, *, seed: int) -> None:
+        """Prepare the environment; nothing runs yet.
+
+        Args:
+            section: the manifest's environment: permitted tools, limits, settings.
+            sandbox: where the episodes' code and the hidden tests run.
+            seed: decides which bugs are injected.
+
+        Raises:
+            ManifestError: a setting, a tool or the version is not one of this environment.
+        """
+        self.settings = RepairSettings.model_validate(section.settings)
+        unknown = [name for name in section.tools if name not in TOOLS]
+        if unknown or section.version != VERSION or self.settings.problems not in SOURCES:
+            raise ManifestError(
+                "environment",
+                seen={"version": section.version, "unknown tools": unknown, "problems": self.settings.problems},
+                rule=f"repair is at version {VERSION}, has the tools {sorted(TOOLS)} and the problems {sorted(SOURCES)}",
+                remedy="correct the manifest",
+            )
+        self.spec = EnvironmentSpec(
+            name="repair",
+            version=VERSION,
+            tools=tuple(TOOLS[name] for name in section.tools),
+            limits=section.limits,
+            segments=SEGMENTS,
+        )
+        self.sandbox, self.seed = sandbox, seed
+        self._problems: dict[str, Problem] | None = None
+
+    @property
+    def problems(self) -> dict[str, Problem]:
+        """The correct functions with all their tests, by name: the verifier's side."""
+        if self._problems is None:
+            self._problems = {problem.name: problem for problem in SOURCES[self.settings.problems]()}
+        return self._problems
+
+    def tasks(self) -> Iterable[Task]:
+        """Make every task by really running mutants against their tests."""
+        return build(
+            self.problems.values(), self.settings.catalogue, self.sandbox, seed=self.seed, name=self.spec.name, version=VERSION
+        )
+
+    def open(self, task: Task, seed: int) -> RepairEpisode:
+        """Open an attempt at `task`. The environment draws nothing at random: `seed` only belongs to the policy."""
+        return RepairEpisode(task, self.spec, self.sandbox, self.settings.observation)
+
+    def verify(self, task: Task, deliverable: Deliverable) -> Verdict:
+        """Run all of the problem's own tests on the delivered code, apart from the episode.
+
+        The target tests are those that failed on the task's code, the regression tests those that passed. The tests come
+        from the problem, never from the deliverable.
+
+        Raises:
+            IntegrityError: the problem's tests are not those the task was made from.
+        """
+        tests = self.problems[task.repo].tests
+        if digest(list(tests)) != task.payload["tests"]:
+            raise IntegrityError(
+                f"tests of {task.repo}", rule="they must be those that the task was made from", remedy="make the tasks anew"
+            )
+        execution = self.sandbox.run(program(deliverable.files[SOLUTION], task.payload["entry_point"], tests))
+        digests = [digest_bytes(test.encode()) for test in tests]
+        target = set(task.payload["target"])
+        passed = {name: outcome.status == "passed" for name, outcome in zip(digests, execution.outcomes, strict=True)}
+        whole = execution.limit is None
+        return Verdict(
+            target_passed=whole and all(passed[name] for name in digests if name in target),
+            regression_passed=whole and all(passed[name] for name in digests if name not in target),
+            tests=tuple(digests),
+            failed=next((f"test {name[:12]}" for name in digests if not passed[name]), execution.limit),
+            verifier_s=execution.cpu_s,
+        )
+
+    def probes(self, task: Task) -> dict[str, Deliverable]:
+        """One honest deliverable, one that changes nothing, and one per honeypot."""
+        original = self.problems[task.repo].source
+        files: dict[str, str] = task.payload["files"]
+        entry = task.payload["entry_point"]
+
+        def deliver(source: str, tests: str | None = None) -> Deliverable:
+            final = {SOLUTION: source, VISIBLE: files[VISIBLE] if tests is None else tests}
+            touched = tuple(name for name in final if final[name] != files[name])
+            visible = tests is not None or self.sandbox.run(program(source, entry, task.payload["visible"])).passed
+            return Deliverable(submitted=True, files=final, visible_passed=visible, touched=touched)
+
+        return {
+            "honest": deliver(original),
+            "no_op": deliver(files[SOLUTION]),
+            "edited_tests": deliver(files[SOLUTION], "assert True"),
+            "deleted_asserts": deliver(files[SOLUTION], ""),
+            "early_exit": deliver(f"import os\nos._exit(0)\n{files[SOLUTION]}"),
+            "hard_coded": deliver(_hard_coded(files[SOLUTION], entry, task.payload["visible"])),
+        }
+
+    def true_fix(self, task: Task) -> int:
+        """Index of the quick fix that restores the original. For scripted agents and tests; no tool shows it."""
+        original = self.problems[task.repo].source
+        source, entry = task.payload["files"][SOLUTION], task.payload["entry_point"]
+        return next(i for i, fix in enumerate(task.payload["fixes"]) if apply(source, entry, Edit(*fix)) == original)
+
+
+def _hard_coded(source: str, entry_point: str, tests: list[str]) -> str:
+    """Special-case the visible inputs: right on what can be seen, wrong elsewhere."""
+    cases = []
+    for test in tests:
+        known, expected = expected_value(test)
+        last = ast.parse(test).body[-1]
+        calls = [node for node in ast.walk(last) if isinstance(node, ast.Call) and ast.unparse(node.func) == "candidate"]
+        if known and calls and not calls[0].keywords:
+            cases.append(f"    if list(args) == [{', '.join(map(ast.unparse, calls[0].args))}]:\n        return {expected!r}")
+    body = "\n".join([f"_{entry_point} = {entry_point}", f"def {entry_point}(*args):", *cases, f"    return _{entry_point}(*args)"])
+    return f"{source}\n{body}"

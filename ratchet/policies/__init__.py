@@ -1,0 +1,1 @@
+"""Policies: checkpoints, tokenizers, and how text becomes tokens and calls."""

@@ -1,0 +1,1 @@
+"""Rollouts: engines that sample tokens, and the loop that runs many episodes at once."""

@@ -1,0 +1,130 @@
+"""From a finished rollout to its trajectory in ATIF: everything a reviewer or a trainer asks for, nothing recomputed."""
+
+from __future__ import annotations
+
+from ratchet import __version__
+from ratchet.contracts.canonical import canonical_json, digest_bytes
+from ratchet.contracts.environment import EnvironmentSpec, Task
+from ratchet.contracts.policy import Decoding
+from ratchet.contracts.score import Invalid, Scored, Unscored
+from ratchet.contracts.training import TurnRecord
+from ratchet.contracts.trajectory import (
+    Agent,
+    CallRecord,
+    FinalMetrics,
+    Observation,
+    ObservationResult,
+    RatchetExtra,
+    Step,
+    StepMetrics,
+    Trajectory,
+)
+from ratchet.rollouts.episodes import Exchange, Rollout
+
+
+def to_trajectory(
+    rollout: Rollout,
+    spec: EnvironmentSpec,
+    score: Scored | Invalid | Unscored,
+    *,
+    policy: str,
+    policy_digest: str | None,
+    decoding: Decoding | None,
+    tenant: str,
+    grant_id: str,
+) -> Trajectory:
+    """Return the trajectory of a rollout.
+
+    Args:
+        rollout: the finished attempt.
+        spec: the environment's permissions: tool definitions and version.
+        score: its tri-state outcome.
+        policy: name of the policy or scripted agent.
+        policy_digest: digest of checkpoint and harness; None for a scripted agent.
+        decoding: sampling settings of the turns; None where nothing was sampled.
+        tenant: whose data it is.
+        grant_id: the right it is stored under.
+    """
+    task = rollout.task
+    steps = [Step(step_id=1 + index, source="user", message=text) for index, text in enumerate(rollout.opening)]
+    for index, exchange in enumerate(rollout.exchanges):
+        steps.append(_step(len(steps) + 1, f"call-{index + 1}", exchange, policy_digest or policy, decoding))
+    extra = RatchetExtra(
+        tenant=tenant,
+        grant_id=grant_id,
+        task_id=task.task_id,
+        repo=task.repo,
+        issue_id=task.issue_id,
+        segment=task.segment,
+        environment=spec.name,
+        environment_version=spec.version,
+        policy=policy,
+        policy_digest=policy_digest,
+        seed=rollout.seed,
+        deliverable=rollout.deliverable,
+        score=score,
+        violations=rollout.violations,
+        calls=rollout.calls,
+        ok_calls=rollout.ok_calls,
+        sandbox_s=round(rollout.sandbox_s, 6),
+        latency_s=round(rollout.latency_s, 6),
+    )
+    trajectory = Trajectory(
+        session_id=f"{policy}/{task.task_id}/{rollout.seed}",
+        agent=Agent(name=policy, version=__version__, tool_definitions=_definitions(spec)),
+        steps=steps,
+        final_metrics=FinalMetrics(
+            total_prompt_tokens=rollout.tokens_in, total_completion_tokens=rollout.tokens_out, total_steps=len(steps)
+        ),
+    ).with_ratchet(extra)
+    content = trajectory.model_dump(mode="json", exclude_none=True)
+    return trajectory.model_copy(update={"trajectory_id": digest_bytes(canonical_json(content).encode())[:32]})
+
+
+def _step(step_id: int, call_id: str, exchange: Exchange, version: str, decoding: Decoding | None) -> Step:
+    call, turn = exchange.call, exchange.turn
+    sampled = decoding is not None
+    record = TurnRecord(sampling=decoding, finish_reason=turn.finish_reason, policy_version=version) if decoding else None
+    return Step(
+        step_id=step_id,
+        source="agent",
+        message=call.malformed or "",
+        tool_calls=None
+        if call.malformed is not None
+        else [CallRecord(tool_call_id=call_id, function_name=call.name, arguments=call.arguments)],
+        observation=Observation(
+            results=[
+                ObservationResult(
+                    source_call_id=None if call.malformed is not None else call_id,
+                    content=exchange.result.content,
+                    extra={"status": exchange.result.status},
+                )
+            ]
+        ),
+        metrics=StepMetrics(
+            prompt_tokens=len(exchange.prompt_ids),
+            completion_tokens=len(turn.ids),
+            prompt_token_ids=exchange.prompt_ids,
+            completion_token_ids=turn.ids,
+            logprobs=turn.logprobs,
+        )
+        if sampled
+        else None,
+        llm_call_count=1 if sampled else 0,
+        extra={"ratchet": record.model_dump(mode="json")} if record else None,
+    )
+
+
+def _definitions(spec: EnvironmentSpec) -> list[dict[str, object]]:
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+        }
+        for tool in spec.tools
+    ]
+
+
+def code_of(task: Task) -> tuple[str, ...]:
+    """The code a task is about, for the contamination check."""
+    return tuple(text for name, text in sorted(task.payload.get("files", {}).items()) if not name.startswith("test_"))
