@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -176,7 +176,7 @@ def _gather(
     # The original is kept where no secret and no other tenant's record is in it.
     clean = not scanner.raw(data)
     before = len(into.trajectories)
-    for item in reader.read(data, name):
+    for item in _read(reader, data, name):
         into.read += 1
         secrets = scanner.record(item.raw, [item.document, item.claims] if isinstance(item, Record) else None)
         clean = clean and not secrets
@@ -193,6 +193,19 @@ def _gather(
     )
     if kept:
         into.originals[f"{tenant}/raw/{file_digest}"] = data
+
+
+def _read(reader: Format, data: bytes, name: str) -> Iterator[Record | Rejected]:
+    """Read a source; readers are plug-ins, and one that fails costs its source and not the others."""
+    number = 0
+    try:
+        for item in reader.read(data, name):
+            yield item
+            number += 1
+    except Exception as error:
+        yield Rejected(
+            number, 0, data, "reader_failed", f"its reader failed after {number} records ({type(error).__name__})"
+        )
 
 
 def _keep(into: _Gathered, record: Record, name: str, format: str, tenant: str, grant_id: str) -> bool:

@@ -92,14 +92,14 @@ class _Strict:
             return 0
 
 
-def decode_object(text: str) -> dict[str, Any] | None:
-    """Decode a JSON text that stands inside a string (call arguments), or return None where it is no sound object."""
+def decode_sound(text: str) -> Any:
+    """Decode a JSON text that stands inside a string (arguments, tools), or return None where it is not sound."""
     strict = _Strict()
     try:
         value, end = strict.decode(text, len(text) - len(text.lstrip(" \t\r\n")))
     except (ValueError, RecursionError):
         return None
-    if strict.noted or text[end:].strip(" \t\r\n") or not isinstance(value, dict) or _judge(value)[0]:
+    if strict.noted or text[end:].strip(" \t\r\n") or _judge(value)[0]:
         return None
     return value
 
@@ -207,6 +207,8 @@ def _elements(text: str, position: int, anomalies: tuple[str, ...]) -> Iterator[
         raw = text[position:end].encode()
         if code:
             yield _reject(number, offset, raw, "truncated" if end == len(text) and code == "not_json" else code)
+            if end == len(text):
+                return
         else:
             yield _judged(number, offset, raw, value, strict.noted, anomalies)
         number, position = number + 1, end

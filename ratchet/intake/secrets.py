@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ratchet.intake.jsontext import decode_object
+from ratchet.intake.jsontext import decode_sound
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
@@ -84,16 +84,14 @@ def _kingfisher() -> Scanner:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield every string of a JSON value; one that holds a JSON object is opened too."""
+    """Yield every string of a JSON value; one that holds JSON is opened too."""
     pending: list[tuple[Any, int]] = [(value, 0)]
     while pending:
         item, layer = pending.pop()
         if isinstance(item, str):
             yield item
-            if layer < _LAYERS and item.lstrip().startswith("{"):
-                inner = decode_object(item)
-                if inner is not None:
-                    pending.append((inner, layer + 1))
+            if layer < _LAYERS and item.lstrip().startswith(("{", "[")):
+                pending.append((decode_sound(item), layer + 1))
         elif isinstance(item, dict):
             pending.extend((child, layer) for pair in item.items() for child in pair)
         elif isinstance(item, list):

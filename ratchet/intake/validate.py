@@ -35,6 +35,8 @@ def trajectory_of(record: Record, *, tenant: str, grant_id: str) -> Trajectory:
         extra = RatchetExtra.model_validate_json(json.dumps(claims), strict=True)
     except ValidationError as error:
         raise Unreadable("bad_metadata", f"its Ratchet metadata is wrong: {_where(error)}") from None
+    if max(extra.calls or 0, extra.ok_calls or 0) >= 2**63:
+        raise Unreadable("bad_metadata", "its Ratchet metadata is wrong: a count of calls exceeds 64 bits")
     try:
         trajectory = Trajectory.model_validate(record.document, strict=True)
     except ValidationError as error:

@@ -69,7 +69,7 @@ def test_a_withdrawal_by_another_process_stops_the_next_epoch(ledger):
     dataset = ask(ledger)
     recheck(ledger, dataset, START + DAY)
     Ledger(ledger.path).append(event("withdraw", at=START + 2 * DAY))
-    with pytest.raises(RightsError, match="grant 'g'.*withdrawn"):
+    with pytest.raises(RightsError, match=r"grant 'g'.*withdrawn"):
         recheck(ledger, dataset, START + 2 * DAY)
 
 
@@ -116,5 +116,5 @@ def test_a_manifest_s_grants_are_recorded_once_so_that_a_withdrawal_stays(ledger
 
 def test_a_manifest_cannot_take_another_tenant_s_grant(ledger):
     record_grants(ledger, manifest(), START)
-    with pytest.raises(RightsError, match="grant 'logs'.*another tenant"):
+    with pytest.raises(RightsError, match=r"grant 'logs'.*another tenant"):
         record_grants(ledger, manifest(tenant="other"), START)

@@ -78,7 +78,7 @@ def test_the_same_instant_in_another_zone_is_the_same_right():
 
 def test_what_is_not_granted_is_denied():
     right = fold("g", [event("legal_hold", hold=True)], START)
-    with pytest.raises(RightsError, match="grant 'g'.*not granted is denied"):
+    with pytest.raises(RightsError, match=r"grant 'g'.*not granted is denied"):
         right.require(purpose="execute", tenant="acme")
 
 

@@ -74,13 +74,13 @@ def test_removed_inserted_and_swapped_lines_are_found(ledger):
     lines = ledger.path.read_bytes().splitlines(keepends=True)
     for changed in (lines[1:], [*lines[:1], lines[0], *lines[1:]], [lines[1], lines[0], *lines[2:]]):
         ledger.path.write_bytes(b"".join(changed))
-        with pytest.raises(IntegrityError, match="line [12]"):
+        with pytest.raises(IntegrityError, match=r"line [12]"):
             Ledger(ledger.path)
 
 
 def test_a_withdrawal_cut_off_the_end_is_found(ledger):
     ledger.path.write_bytes(b"".join(ledger.path.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(IntegrityError, match="line 4.*had 4 lines"):
+    with pytest.raises(IntegrityError, match=r"line 4.*had 4 lines"):
         Ledger(ledger.path)
     with pytest.raises(IntegrityError, match="gone"):
         ledger.refresh()

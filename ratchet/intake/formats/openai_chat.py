@@ -8,13 +8,12 @@ fields other than content, id and name stay in the result's `extra`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from ratchet.contracts.canonical import digest
 from ratchet.intake.calls import Calls
-from ratchet.intake.jsontext import Value, decode_object, values
+from ratchet.intake.jsontext import Value, decode_sound, values
 from ratchet.intake.parts import content_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
@@ -55,12 +54,8 @@ def _record(item: Value) -> Record:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Unreadable("no_messages", "messages must be an array with at least one message")
-    metadata = body.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise Unreadable("bad_metadata", "metadata must be an object")
-    claims = metadata.get("ratchet") or {}
-    if not isinstance(claims, dict):
-        raise Unreadable("bad_metadata", "metadata.ratchet must be an object")
+    metadata = _object(body, "metadata")
+    claims = _object(metadata, "ratchet")
     named = metadata.get("agent")
     about: dict[str, Any] = named if isinstance(named, dict) and set(named) <= {"name", "version"} else {}
     rest = {
@@ -138,7 +133,7 @@ def _step(message: dict[str, Any], step_id: int, calls: Calls, anomalies: list[s
 
 
 def _calls(message: dict[str, Any], step_id: int, calls: Calls, anomalies: list[str]) -> list[dict[str, Any]]:
-    listed = message.get("tool_calls") or []
+    listed = [] if message.get("tool_calls") is None else message["tool_calls"]
     if not isinstance(listed, list):
         raise Unreadable("bad_call", "tool_calls must be an array")
     found: list[tuple[dict[str, Any], dict[str, Any], Any]] = []
@@ -181,8 +176,8 @@ def _arguments(given: Any, anomalies: list[str]) -> tuple[dict[str, Any], Any]:
     if given is None or (isinstance(given, str) and not given.strip()):
         anomalies.append("empty_arguments")
         return {}, given
-    decoded = decode_object(given) if isinstance(given, str) else None
-    if decoded is None:
+    decoded = decode_sound(given) if isinstance(given, str) else None
+    if not isinstance(decoded, dict):
         anomalies.append("arguments_not_an_object")
         return {}, given
     return decoded, None
@@ -221,21 +216,25 @@ def _tools(body: dict[str, Any], anomalies: list[str]) -> list[dict[str, Any]] |
     tools = body.get("tools")
     if isinstance(tools, str):
         anomalies.append("tools_as_string")
-        try:
-            tools = json.loads(tools)
-        except (ValueError, RecursionError):
-            raise Unreadable("bad_tools", "tools is a string that holds no JSON") from None
+        tools = decode_sound(tools)
+        if tools is None:
+            raise Unreadable("bad_tools", "tools is a string that holds no sound JSON")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise Unreadable("bad_tools", "tools must be an array of objects")
     functions = body.get("functions")
     if functions is not None:
         anomalies.append("legacy_functions")
         if not isinstance(functions, list):
             raise Unreadable("bad_tools", "functions must be an array")
         tools = [*(tools or []), *({"type": "function", "function": item} for item in functions)]
-    if tools is None:
-        return None
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise Unreadable("bad_tools", "tools must be an array of objects")
     return tools
+
+
+def _object(holder: dict[str, Any], field: str) -> dict[str, Any]:
+    value = holder.get(field)
+    if value is not None and not isinstance(value, dict):
+        raise Unreadable("bad_metadata", f"{field} must be an object")
+    return value or {}
 
 
 def _text(value: Any) -> str | None:
