@@ -58,7 +58,7 @@ class Limits(Contract):
     """What one execution may use. A program that wants more is ended and the limit is reported."""
 
     cpu_s: float = Field(default=1.0, gt=0, le=3600, description="processor seconds of all processes together")
-    wall_s: float = Field(default=8.0, gt=0, le=7200, description="seconds from fork to end; at least 3 x cpu_s")
+    wall_s: float = Field(default=12.0, gt=0, le=7200, description="seconds from fork to end; at least 3 x cpu_s")
     memory_mb: int = Field(default=256, ge=32, description="MiB of address space per process and of memory for all")
     processes: int = Field(default=16, ge=1, le=512, description="processes and threads of the program at one time")
     output_kb: int = Field(default=64, ge=1, description="KiB that the program may print")

@@ -6,6 +6,7 @@ sandbox whose owner is gone is an orphan, and the next sandbox that starts remov
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PREFIX = "ratchet-sandbox-"
+VARIABLE = "RATCHET_SANDBOX"
 _ROOT = Path("/sys/fs/cgroup")
 _STALE_S = 60.0
 
@@ -92,24 +94,18 @@ def _bases(controller: str) -> Iterator[Path]:
 
 
 def _make(path: Path, controller: str) -> Path | None:
-    """Make a group that really has the controller; a v2 parent with processes of its own cannot give it one."""
-    if not os.access(path.parent, os.W_OK):
-        return None
-    control = path.parent / "cgroup.subtree_control"
-    probe = "memory.max" if control.exists() else f"{controller}.max"
-    if control.exists():
-        probe = f"{controller}.max"
-        try:
-            control.write_text("+memory +pids")
-        except OSError:
-            return None
-    elif controller == "memory":
-        probe = "memory.limit_in_bytes"
+    """Make a group that really has the controller, or return None."""
+    limit = "memory.limit_in_bytes" if controller == "memory" else "pids.max"
+    unified = path.parent / "cgroup.subtree_control"
     try:
+        if unified.exists():
+            # Refused to a v2 group that has processes of its own.
+            unified.write_text("+memory +pids")
+            limit = f"{controller}.max"
         path.mkdir(exist_ok=True)
     except OSError:
         return None
-    if (path / probe).exists():
+    if (path / limit).exists():
         return path
     path.rmdir()
     return None
@@ -133,31 +129,37 @@ def sweep() -> list[str]:
     for pid, name in _labelled_processes():
         if _is_orphan(name):
             swept.add(name)
-            os.kill(pid, signal.SIGKILL)
-    for base in {base for controller in ("memory", "pids") for base in _bases(controller)}:
-        for path in base.glob(PREFIX + "*"):
-            if _is_orphan(path.name) or _is_stale(path):
-                swept.add(path.name)
-                _remove(path)
+            _kill(pid)
+    for path in _labelled_groups():
+        if _is_orphan(path.name) or _is_stale(path):
+            swept.add(path.name)
+            _remove(path)
     return sorted(swept)
 
 
+def _labelled_groups() -> Iterator[Path]:
+    """Yield the groups of sandboxes, wherever in the hierarchies their owners were."""
+    for root in {_ROOT, _ROOT / "memory", _ROOT / "pids"}:
+        if (root / "cgroup.procs").exists():
+            for folder, names, _ in os.walk(root):
+                yield from (Path(folder, name) for name in names if name.startswith(PREFIX))
+
+
 def _labelled_processes() -> Iterator[tuple[int, str]]:
+    """Yield the sandboxes of this user that run: bwrap's command line sets the label as a variable."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if entry.stat().st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+            # A root owner's sandboxes run under the slots' uids; anybody else's under their own.
+            if os.geteuid() not in (0, entry.stat().st_uid):
                 continue
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        # Only bwrap's own --setenv carries the label as an argument by itself.
-        if b"bwrap" in arguments[0]:
-            for argument in arguments:
-                if argument.startswith(PREFIX.encode()):
-                    yield int(entry.name), argument.decode("ascii", "replace")
-                    break
+        for variable, value in itertools.pairwise(arguments):
+            if variable == VARIABLE.encode():
+                yield int(entry.name), value.decode("ascii", "replace")
 
 
 def _is_orphan(name: str) -> bool:

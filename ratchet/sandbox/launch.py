@@ -18,11 +18,16 @@ from typing import NamedTuple
 
 from ratchet.errors import SandboxError
 from ratchet.sandbox import inside
+from ratchet.sandbox.cgroups import VARIABLE
 from ratchet.sandbox.syscalls import filter_program
 
 _INSIDE = Path(inside.__file__).parent
 _MODULES = ("wire", "landlock", "candidate", "checker", "zygote")
-_START = "import sys; sys.path.append('/inside'); from ratchet.sandbox.inside.zygote import main; main()"
+# The empty entry is the work folder, where a program could plant a module for the checker to import.
+_START = (
+    "import sys; sys.path[:] = [*filter(None, sys.path), '/inside']; "
+    "from ratchet.sandbox.inside.zygote import main; main()"
+)
 _INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 # The group is joined before the uid is dropped: afterwards nothing here may write to it.
 _JOIN = (
@@ -146,7 +151,7 @@ def start(
         sources = {name: stack.enter_context(data((_INSIDE / f"{name}.py").read_bytes())) for name in _MODULES}
         command = ["/bin/sh", "-c", _JOIN, "ratchet-sandbox", *map(str, groups), "--", *entry.command]
         command += bwrap_arguments(label, rules, sources, disk_mb)
-        command += [interpreter, "-I", "-S", "-B", "-c", _START, config.hex()]
+        command += [interpreter, "-s", "-S", "-B", "-c", _START, config.hex()]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -170,7 +175,7 @@ def bwrap_arguments(label: str, rules: int, sources: dict[str, int], disk_mb: in
         ("LANG", "C.UTF-8"),
         ("PYTHONHASHSEED", "0"),
         ("MALLOC_ARENA_MAX", "1"),
-        ("RATCHET_SANDBOX", label),
+        (VARIABLE, label),
     ):
         arguments += ["--setenv", name, value]
     arguments += ["--ro-bind", "/usr", "/usr"]

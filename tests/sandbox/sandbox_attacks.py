@@ -22,7 +22,7 @@ TOKEN = "secret-of-the-host-5b1f"
 # The expected value of every forgery; hostile code that finds it anywhere has broken the sandbox.
 EXPECTED = 8_675_309_271_828
 NAME = "ratchet-attack-listener"
-LIMITS = Limits(cpu_s=0.5, wall_s=2.5, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
+LIMITS = Limits(cpu_s=0.4, wall_s=8, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
 
 
 class Attack(NamedTuple):
@@ -98,7 +98,7 @@ def attack():
             for at in range(0, len(kept), 4096):
                 kept[at] = 1
             time.sleep(60)
-    time.sleep(60)
+    os.wait()
 """,
         ("memory",),
     ),
@@ -112,7 +112,7 @@ def attack():
             for at in range(0, len(kept), 4096):
                 kept[at] = 1
             time.sleep(60)
-    time.sleep(60)
+    os.wait()
 """,
         ("memory",),
     ),
@@ -580,6 +580,14 @@ for answer in (("loaded", 5, 6), ("value",), ("raised", 1, 2), ("passed", 0), []
     os.write(4, wire.frame(wire.encode(answer, 4096)))
 def attack(): return 0
 """,
+    "module planted for the checker": """
+for folder in ("/tmp", "/dev/shm"):
+    for name in ("statistics", "fractions", "json", "hashlib"):
+        with open(f"{folder}/{name}.py", "w") as file:
+            file.write("import os, builtins\\nbuiltins.AssertionError = StopIteration\\nos._exit(0)\\n")
+        os.makedirs(f"{folder}/ratchet/sandbox/inside", exist_ok=True)
+def attack(): return 0
+""",
     "death of the checker, then a false result": """
 def attack():
     for pid in others():
@@ -632,7 +640,8 @@ def run(folder: Path) -> dict[str, dict[str, object]]:
             (f"contained: {name}", names + source, "assert candidate() == []") for name, source in CONTAINED.items()
         ]
         attacks += [
-            (f"forgery: {name}", source, f"assert candidate() == {EXPECTED}") for name, source in FORGERIES.items()
+            (f"forgery: {name}", source, f"import statistics, json\nassert candidate() == {EXPECTED}")
+            for name, source in FORGERIES.items()
         ]
         for name, source in FORGERIES.items():
             loose = (

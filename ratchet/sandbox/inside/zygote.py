@@ -28,6 +28,7 @@ _TICK_MS = 40
 # With more files than this a new sandbox is sooner there than an empty folder.
 _WORTH_WIPING = 2000
 _HERTZ = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> NoReturn:
@@ -216,9 +217,7 @@ class _Supervisor:
                 next_tick = now + _TICK_MS / 1000
                 if now - self.started > self.config["wall_s"]:
                     return "wall"
-                if self.cpu_s + _running_cpu_s() > self.config["cpu_s"]:
-                    return "cpu"
-                limit = self._crowded() or self._disk_full()
+                limit = self._crowded() or self._too_much() or self._disk_full()
                 if limit:
                     return limit
         finally:
@@ -276,6 +275,14 @@ class _Supervisor:
             return None
         return "processes"
 
+    def _too_much(self) -> str | None:
+        cpu_s, memory = _running()
+        if self.cpu_s + cpu_s > self.config["cpu_s"]:
+            return "cpu"
+        if not self.config["counted"] and memory > (self.config["memory_mb"] + self.config["base_mb"]) << 20:
+            return "memory"
+        return None
+
     def _disk_full(self) -> str | None:
         for path in _SCRATCH:
             state = os.statvfs(path)
@@ -311,17 +318,18 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
-def _running_cpu_s() -> float:
-    """Return the processor seconds of the living processes and of the children they have waited for."""
-    total = 0
+def _running() -> tuple[float, int]:
+    """Return the processor seconds of the living processes (with the children they waited for) and their bytes."""
+    ticks = pages = 0
     for pid in _pids():
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        total += sum(int(field) for field in fields[11:15])
-    return total / _HERTZ
+        ticks += sum(int(field) for field in fields[11:15])
+        pages += int(fields[21])
+    return ticks / _HERTZ, pages * _PAGE
 
 
 if __name__ == "__main__":
