@@ -8,6 +8,7 @@ that has one; else it stays an orphan. Each deviation is an anomaly code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,9 @@ class _Call:
 class Calls:
     """The calls of one trajectory, in order."""
 
-    def __init__(self, trajectory: str) -> None:
-        """Start with none; `trajectory` is the name that re-issued ids begin with."""
-        self.trajectory = trajectory
+    def __init__(self, name: Callable[[], str]) -> None:
+        """Start with none; `name` gives the trajectory's name, and is asked only where an id is re-issued."""
+        self._name = name
         self.anomalies: list[str] = []
         self._calls: list[_Call] = []
         self._taken: set[str] = set()
@@ -48,7 +49,7 @@ class Calls:
             self.anomalies.append("duplicate_call_id")
             issued, kept = None, {"original_call_id": given}
         if issued is None:
-            issued = f"{self.trajectory}:{step_id}:{position}"
+            issued = f"{self._name()}:{step_id}:{position}"
             while issued in self._taken:
                 issued += "'"
         self._taken.add(issued)

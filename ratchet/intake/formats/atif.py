@@ -60,7 +60,7 @@ def _document(value: dict[str, Any], anomalies: list[str]) -> dict[str, Any]:
     if version != "ATIF-v1.8":
         document["extra"] = {**_mapping(value.get("extra"), "extra"), "atif_version": version}
     name = value.get("trajectory_id")
-    calls = Calls(name if isinstance(name, str) and name else digest(value)[:12])
+    calls = Calls(lambda: name if isinstance(name, str) and name else digest(value)[:12])
     document["steps"] = [_step(step, calls) for step in _list(value.get("steps"), "steps")]
     anomalies += calls.anomalies
     if value.get("subagent_trajectories") is not None:

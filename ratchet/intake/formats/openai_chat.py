@@ -72,7 +72,7 @@ def _record(item: Value) -> Record:
     }
     if body.get("model") is not None and agent["model_name"] is None:
         rest["model"] = body["model"]
-    calls = Calls(digest(body)[:12])
+    calls = Calls(lambda: digest(body)[:12])
     steps = _steps(messages, calls, anomalies)
     document = {
         "schema_version": "ATIF-v1.8",
