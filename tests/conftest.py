@@ -1,1 +1,33 @@
 """Shared by all tests; its presence lets every test import the helper modules of this folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# A deadline would measure how busy the machine is.
+hypothesis.settings.register_profile("ratchet", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("ratchet")
+
+
+@pytest.fixture(scope="session")
+def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty MLflow database; copy it, do not write to it."""
+    from mlflow_server import migrated_database
+
+    return migrated_database(tmp_path_factory.mktemp("mlflow-template"))
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(tmp_path_factory: pytest.TempPathFactory, mlflow_database: Path) -> Iterator[str]:
+    """A real MLflow server that all tests share: use an experiment name of your own."""
+    from mlflow_server import running_server
+
+    folder = tmp_path_factory.mktemp("mlflow-server")
+    shutil.copy(mlflow_database, folder / "mlflow.db")
+    with running_server(folder, folder / "mlflow.db") as url:
+        yield url

@@ -50,7 +50,7 @@ def row(
     """One row; resources are the same for all unless `over` says otherwise."""
     what = planned.tasks[task]
     body: dict[str, Any] = {
-        "evaluation": planned.digest,
+        "evaluation": over.pop("evaluation", None) or planned.digest,
         **what.model_dump(),
         "seed": seed,
         "policy": policy,
@@ -75,9 +75,9 @@ def rows(
     planned: EvaluationPlan, outcomes: np.ndarray | Sequence[Sequence[int]], policy: str = "candidate", **over: Any
 ) -> list[EvaluationRow]:
     """Rows with `(tasks, seeds)` outcomes of 1, 0 and -1 (invalid)."""
-    table = np.asarray(outcomes)
+    table, evaluation = np.asarray(outcomes), planned.digest
     return [
-        row(planned, i, seed, STATUS[int(table[i, k])], policy, **over)
+        row(planned, i, seed, STATUS[int(table[i, k])], policy, evaluation=evaluation, **over)
         for i in range(len(planned.tasks))
         for k, seed in enumerate(planned.seeds)
     ]

@@ -38,8 +38,8 @@ def release_page(body: Report, curves: Curves | None = None) -> str:
         f"<code>{escape(str(lock.get('digest', '')))}</code> · train {show.whole(lock.get('train'))}, "
         f"validation {show.whole(lock.get('validation'))}, held-out {show.whole(lock.get('heldout'))} tasks</p>",
         _verdict(body["decision"]),
-        "<h2>Plots</h2>",
         f'<div class="plots">{"".join(_plots(body, curves or {}))}</div>',
+        _rules(body["decision"]),
         "<h2>Policies on the held-out tasks</h2><p class='muted'>95 % intervals, clustered by repo.</p>",
         _policies(body),
         "<h2>Segments</h2>",
@@ -60,6 +60,16 @@ def _verdict(decision: Mapping[str, Any]) -> str:
         return f'<div class="verdict none"><strong>No decision</strong><p>{escape(undecided.reason)}</p></div>'
     words = {"promote": "Promote", "review": "A person has to look at", "reject": "Reject"}[decision["state"]]
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in decision["reasons"])
+    return (
+        f'<div class="verdict {decision["state"]}"><strong>{words} {escape(decision["candidate"])}</strong>'
+        f'<p class="muted">decided {escape(decision["decided_at"])} by {escape(decision["decided_by"])}</p>'
+        f"{f'<ul>{reasons}</ul>' if reasons else '<p>Every rule passed.</p>'}</div>"
+    )
+
+
+def _rules(decision: Mapping[str, Any]) -> str:
+    if "rules" not in decision:
+        return ""
     rows = "".join(
         f'<tr><th scope="row">{escape(rule["name"].replace("_", " "))}</th>'
         f'<td class="{_tone(rule)}">{MARKS[rule["passed"]]}</td><td>{escape(rule["reason"])}</td>'
@@ -67,11 +77,8 @@ def _verdict(decision: Mapping[str, Any]) -> str:
         for rule in decision["rules"]
     )
     return (
-        f'<div class="verdict {decision["state"]}"><strong>{words} {escape(decision["candidate"])}</strong>'
-        f'<p class="muted">decided {escape(decision["decided_at"])} by {escape(decision["decided_by"])}</p>'
-        f"{f'<ul>{reasons}</ul>' if reasons else '<p>Every rule passed.</p>'}</div><h2>Rules</h2>"
-        '<div class="wide"><table><thead><tr><th>rule</th><th>outcome</th><th>why</th><th>evidence</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        '<h2>Rules of the gate</h2><div class="wide"><table><thead><tr><th>rule</th><th>outcome</th><th>why</th>'
+        f"<th>evidence</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -115,6 +122,7 @@ def _segments(body: Report) -> str:
 
 def _plots(body: Report, curves: Curves) -> list[str]:
     policies = body["policies"]
+    names = [policy["name"] for policy in policies]
     plots = [
         _figure(
             "Acceptance by majority of seeds",
@@ -132,7 +140,7 @@ def _plots(body: Report, curves: Curves) -> list[str]:
                     _whisker(p["name"], p["paired_difference"], show.points_interval(p["paired_difference"]))
                     for p in policies
                 ],
-                lambda x: f"{100 * x:+.0f}",
+                lambda x: f"{100 * x:+.0f}" if x else "0",
                 zero=True,
             ),
         ),
@@ -148,15 +156,15 @@ def _plots(body: Report, curves: Curves) -> list[str]:
                     )
                     for p in policies
                 ],
-                show.seconds,
+                lambda x: f"{x:.4g} s",
             ),
         ),
-        _figure("Cost against the incumbent", _cost_curves(policies)),
+        _figure(f"Training and runs, in {policies[0]['cost']['currency']}: where lines cross", _cost_curves(policies)),
     ]
     plots += [
         _figure(
             f"Learning: {quantity.replace('_', ' ')}",
-            lines(f"{quantity} over training", by_policy, "step", show.whole, lambda y: f"{y:.3g}"),
+            lines(f"{quantity} over training", by_policy, names, "step", lambda x: f"{x:.4g}", lambda y: f"{y:.3g}"),
         )
         for quantity, by_policy in curves.items()
     ]
@@ -173,9 +181,10 @@ def _cost_curves(policies: Sequence[Mapping[str, Any]]) -> str:
     plot = lines(
         "Total cost over accepted runs; a candidate's line crosses the incumbent's at its break-even",
         series,
+        [p["name"] for p in policies],
         "accepted runs",
-        show.whole,
-        show.money,
+        lambda x: f"{x:,.5g}",
+        lambda y: f"{y:,.4g}",
     )
     words = "".join(
         f'<p class="muted">{escape(p["name"])}: {escape(show.money(p["cost"]["variable_per_accepted"]))}</p>'

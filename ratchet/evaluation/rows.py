@@ -13,7 +13,6 @@ resources of all of them, because failed and retried runs are paid for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError, model_validator
@@ -50,9 +49,9 @@ class EvaluationPlan(Contract):
             raise ValueError("a task or a seed occurs twice")
         return self
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """SHA-256 of the plan."""
+        """SHA-256 of the plan, computed anew each time: take it once per evaluation, not once per row."""
         return digest(self)
 
 
@@ -124,7 +123,8 @@ class RowStore:
         """Open the rows of an arm. Nothing is written before `append`."""
         self.store, self.plan = store, plan
         self.policy_digest, self.harness_digest = policy_digest, harness_digest
-        self.prefix = f"evaluation/{plan.digest}/{policy_digest}/{harness_digest}"
+        self.evaluation = plan.digest
+        self.prefix = f"evaluation/{self.evaluation}/{policy_digest}/{harness_digest}"
         self._tasks = {task.task_id: task for task in plan.tasks}
 
     def append(self, rows: Sequence[EvaluationRow]) -> str:
@@ -189,7 +189,7 @@ class RowStore:
         if len(rows) < wanted:
             gap = self.missing()[0]
             raise EvaluationError(
-                f"evaluation {self.plan.digest[:12]} of policy {self.policy_digest[:12]}",
+                f"evaluation {self.evaluation[:12]} of policy {self.policy_digest[:12]}",
                 seen=f"{len(rows)} of {wanted} rows",
                 rule=f"every task and seed needs a row, and task {gap.task_id!r} seed {gap.seed} has none",
                 remedy="run the evaluation again; it fills the gaps",
@@ -208,7 +208,7 @@ class RowStore:
 
     def _refuse_foreign(self, row: EvaluationRow, source: str) -> None:
         task = self._tasks.get(row.task_id)
-        mine = (self.plan.digest, self.policy_digest, self.harness_digest)
+        mine = (self.evaluation, self.policy_digest, self.harness_digest)
         if (row.evaluation, row.policy_digest, row.harness_digest) != mine:
             rule = "it belongs to another evaluation, policy or harness"
         elif task is None or row.seed not in self.plan.seeds:

@@ -21,6 +21,7 @@ h1 { font-size: 1.6rem; margin: 0 0 4px; }
 h2 { font-size: 1.15rem; margin: 36px 0 8px; }
 p { margin: 4px 0 12px; }
 code { font-size: .86em; overflow-wrap: anywhere; }
+td code { white-space: nowrap; }
 ul { padding-left: 20px; }
 .muted { color: var(--muted); }
 .verdict { border: 1px solid var(--edge); border-left: 8px solid; border-radius: 8px; background: var(--card);
@@ -36,12 +37,13 @@ tr:last-child td, tbody tr:last-child th { border-bottom: 0; }
 th[scope=row] { font-weight: 600; }
 th.n, td.n { text-align: right; }
 .ok { color: var(--good); } .no { color: var(--bad); } .maybe { color: var(--warn); }
-.plots { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
+.plots { display: grid; gap: 16px; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
 figure { margin: 0; padding: 12px; border: 1px solid var(--edge); border-radius: 8px; background: var(--card); }
 figcaption { font-weight: 600; margin-bottom: 6px; }
 svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--fg); font-size: 15px; }
-svg text.muted { fill: var(--muted); font-size: 14px; }
+svg text { fill: var(--fg); font-size: 14px; }
+svg text.muted { fill: var(--muted); font-size: 13px; }
 .grid { stroke: var(--edge); } .axis { stroke: var(--fg); }
 .line { stroke: var(--c); } .dot { fill: var(--c); }
 .s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); }

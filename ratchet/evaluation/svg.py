@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-WIDTH, LEFT, RIGHT, ROW = 640, 150, 24, 34
+WIDTH, LEFT, RIGHT, ROW = 520, 120, 34, 34
 Number = Callable[[float], str]
 
 
@@ -62,13 +62,19 @@ def whiskers(title: str, items: Sequence[Whisker], number: Number, zero: bool = 
 
 
 def lines(
-    title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, x_number: Number, y_number: Number
+    title: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    names: Sequence[str],
+    x_label: str,
+    x_number: Number,
+    y_number: Number,
 ) -> str:
     """Plot series over a common x axis, each labelled in a legend under the plot.
 
     Args:
         title: what is plotted, in words.
         series: points by name; points that are not finite are left out.
+        names: all names that share the page's colours, in their order; a series keeps its colour in every plot.
         x_label: what the x axis counts.
         x_number: how a tick of x reads.
         y_number: how a tick of y reads.
@@ -97,7 +103,7 @@ def lines(
     )
     for index, (name, found) in enumerate(clean.items()):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in found))
-        colour = f"s{index % 6}"
+        colour = f"s{(list(names).index(name) if name in names else len(names) + index) % 6}"
         body.append(f'<polyline points="{path}" class="line {colour}" fill="none" stroke-width="2.2"/>')
         y = top + plot + 52 + 20 * index
         body.append(f'<rect x="{left}" y="{y - 9}" width="18" height="4" class="dot {colour}"/>')
@@ -123,7 +129,9 @@ def _grid(x: float, top: float, bottom: float, label: str, strong: bool = False)
 def _axis(values: Sequence[float]) -> tuple[float, float, list[float]]:
     """Return a range with round ends that holds `values`, and its ticks."""
     low, high = min(values), max(values)
-    span = (high - low) or 1.0
+    size = max(abs(low), abs(high))
+    # Values that differ by less than a mark's width get an axis of their own size.
+    span = high - low if high - low > 1e-9 * size and size > 1e-100 else max(size, 1.0)
     raw = span / 4
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
@@ -132,5 +140,5 @@ def _axis(values: Sequence[float]) -> tuple[float, float, list[float]]:
     return first * step, last * step, [index * step for index in range(first, last + 1)]
 
 
-def _cut(label: str, length: int = 20) -> str:
+def _cut(label: str, length: int = 14) -> str:
     return label if len(label) <= length else label[: length - 1] + "…"

@@ -151,7 +151,8 @@ def paired_difference_above_minimum_effect(case: Case) -> Rule:
 
 def difference_holds_among_candidates(case: Case) -> Rule:
     """The difference survives Holm's correction over all candidates that opened the held-out set."""
-    family = [case.candidate, *case.others]
+    others = case.others
+    family = [case.candidate, *others]
     p_values = [_p(card.comparison.paired_difference.p_above_minimum if card.comparison else 1.0) for card in family]
     mine = case.comparison.paired_difference.p_above_minimum
     # One-sided at half of alpha: exactly where the lower bound of the two-sided interval exceeds the minimum effect.
@@ -163,7 +164,8 @@ def difference_holds_among_candidates(case: Case) -> Rule:
         figure=adjusted,
         threshold=limit,
         evidence=digest([card.digest for card in family]),
-        reason=f"one-sided p {p_value(adjusted)} after Holm over {len(family)} candidate(s); at most {p_value(limit)}",
+        reason=f"one-sided p {p_value(adjusted)} after Holm over {len(family)} "
+        f"{'candidates' if others else 'candidate'}; at most {p_value(limit)}",
     )
 
 
@@ -258,7 +260,7 @@ def _absent(name: str, threshold: Figure, reason: str) -> Rule:
         figure=NotComputable(reason=reason),
         threshold=threshold,
         evidence=ABSENT,
-        reason=f"not computable: {reason}",
+        reason=reason,
     )
 
 
@@ -276,7 +278,7 @@ def _unknown(
         threshold=threshold,
         evidence=evidence,
         on_failure=on_failure,
-        reason=str(reason),
+        reason=reason.reason,
     )
 
 

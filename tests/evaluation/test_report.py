@@ -187,3 +187,16 @@ def test_page_leads_with_the_decision(state: str) -> None:
     page = release_page(BODY if state == "decided" else body(decided=False))
     lead = "Reject sft" if state == "decided" else "No decision"
     assert page.index(lead) < page.index("<svg")
+
+
+def test_an_incumbent_alone_and_free_training_make_a_page() -> None:
+    alone = {**BODY, "policies": BODY["policies"][:1], "comparisons": []}
+    assert "this is the incumbent" in release_page(alone)
+    free = report(
+        experiment="repair",
+        manifest_digest="manifest",
+        split_lock={"digest": "lock", "train": 600, "validation": 160, "heldout": 400},
+        scorecards=[card(INCUMBENT, None), card(SFT, INCUMBENT)],
+    )
+    assert free["policies"][1]["cost"]["break_even"] == 0.0
+    assert "where lines cross" in release_page(free, {"reward": {}})

@@ -1,0 +1,51 @@
+"""Plots: well-formed, within their frame, and calm about constant, missing and absent data."""
+
+from __future__ import annotations
+
+import math
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratchet.evaluation.svg import WIDTH, Whisker, lines, whiskers
+
+number = st.floats(-1e6, 1e6, allow_nan=False)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@given(st.lists(st.tuples(number, number), max_size=6))
+def test_lines_are_well_formed_and_stay_inside(points: list[tuple[float, float]]) -> None:
+    root = ElementTree.fromstring(lines("t", {"a<b": points}, ["a<b"], "x", str, str))
+    for line in root.iter(f"{SVG}polyline"):
+        for pair in line.get("points", "").split():
+            x, y = map(float, pair.split(","))
+            assert -1 <= x <= WIDTH + 1
+            assert 0 <= y <= float(root.get("viewBox", "").split()[3])
+
+
+@given(number, st.floats(0, 1e3))
+def test_whiskers_are_well_formed_and_stay_inside(value: float, half: float) -> None:
+    item = Whisker("policy & co", value, value - half, value + half, "words")
+    root = ElementTree.fromstring(whiskers("t", [item], str, zero=True))
+    (dot,) = root.iter(f"{SVG}circle")
+    assert 0 <= float(dot.get("cx", "nan")) <= WIDTH
+
+
+def test_a_figure_without_a_number_is_drawn_as_its_words() -> None:
+    plot = whiskers("t", [Whisker("dpo", None, None, None, "0 accepted results")], str)
+    assert "0 accepted results" in plot
+    assert "<circle" not in plot
+
+
+def test_points_that_are_not_finite_are_left_out() -> None:
+    plot = lines("t", {"a": [(0, 1), (1, math.nan), (2, math.inf), (3, 2)]}, ["a"], "x", str, str)
+    assert "nan" not in plot
+    assert "inf" not in plot
+
+
+@pytest.mark.parametrize("names", [["other", "a"], []])
+def test_a_series_keeps_the_colour_of_its_policy(names: list[str]) -> None:
+    plot = lines("t", {"a": [(0, 1), (1, 2)]}, names, "x", str, str)
+    assert ('class="line s1"' in plot) == bool(names)
