@@ -9,6 +9,7 @@ walks the tree for it). Stored evidence is verified by digest before it opens an
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -48,6 +49,17 @@ class Evidence(Contract):
             return cls(**fields)
         finally:
             _issuing.reset(token)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy unchanged. Raises IntegrityError for an update: it would go round the stage and keep the old digest."""
+        if update:
+            raise IntegrityError(
+                type(self).__name__,
+                seen=sorted(update),
+                rule=f"it is not edited; {self.owner} makes it from inputs that were checked there",
+                remedy="run the stage again with the changed inputs",
+            )
+        return super().model_copy(deep=deep)
 
     @cached_property
     def digest(self) -> str:
