@@ -56,7 +56,7 @@ def a_manifest(**release: Any) -> Manifest:
 def a_policy(store: Store, name: str) -> Policy:
     """A policy whose checkpoint folder really lies in the store."""
     folder = store.root / "made" / name
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text('{"model_type": "llama"}')
     (folder / "model.safetensors").write_bytes(f"weights of {name}".encode() * 64)
     weights = store.publish_folder(folder, f"checkpoints/{name}")

@@ -1,0 +1,1 @@
+"""Thin adapters to the outside. They may import `ratchet`; nothing in `ratchet` imports them."""

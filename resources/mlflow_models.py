@@ -1,0 +1,188 @@
+"""What MLflow holds of a policy: a run with its metrics, a logged model with its files, a registered version.
+
+Everything is found again by the tag `ratchet.version`, so that each call may be repeated. MLflow is imported inside
+functions: importing it costs about 2 s, and its first use of a new SQLite file migrates that for several seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ratchet.contracts.canonical import digest, plain
+from ratchet.contracts.policy import Policy
+from ratchet.contracts.score import NotComputable, Quantity
+from ratchet.release.records import version_id
+from ratchet.store import Store
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
+    from mlflow.entities.model_registry import ModelVersion
+
+VERSION = "ratchet.version"
+REGISTERED = "ratchet.registered"
+EVIDENCE = "ratchet.evidence"
+
+
+def model_name(tenant: str, experiment: str) -> str:
+    """Name of the registered model, and of the MLflow experiment, of one tenant's experiment."""
+    return f"{tenant}.{experiment}"
+
+
+class PolicyCard(NamedTuple):
+    """What is shown of one policy beside its files."""
+
+    policy: Policy
+    manifest_digest: str
+    metrics: Mapping[str, Quantity]
+    """Figures by name. One that cannot be computed is left out, and a tag says why."""
+    params: Mapping[str, str]
+    curves: Mapping[str, Sequence[tuple[int, float]]] = {}
+    """Learning curves: (step, value) by name."""
+    report: Path | None = None
+    """The release report, a self-contained HTML page."""
+
+
+class Models:
+    """Runs, logged models and versions on one tracking server."""
+
+    def __init__(self, uri: str, store: Store, artifact_root: Path | None) -> None:
+        """Talk to `uri`. `artifact_root` is where files go when no server decides that (a database URI)."""
+        self.uri, self.store, self.artifact_root = uri, store, artifact_root
+
+    @cached_property
+    def client(self) -> MlflowClient:
+        """The client; made on first use."""
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import MlflowClient
+
+        for name in ("mlflow.store.db.utils", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+
+    def experiment(self, name: str) -> str:
+        """Id of the MLflow experiment of that name, made where it is missing."""
+        found = self.client.get_experiment_by_name(name)
+        if found is not None:
+            return str(found.experiment_id)
+        place = f"{self.artifact_root.resolve().as_uri()}/{name}" if self.artifact_root else None
+        return str(self.client.create_experiment(name, artifact_location=place))
+
+    def logged(self, experiment_id: str, version: str) -> LoggedModel | None:
+        """The finished logged model of a version id."""
+        found = self.client.search_logged_models([experiment_id], filter_string=f"tags.`{VERSION}` = '{version}'")
+        ready = [model for model in found if str(model.status) == "READY"]
+        return min(ready, key=lambda model: model.creation_timestamp, default=None)
+
+    def ensure_logged(self, experiment_id: str, version: str, manifest_digest: str, policy: Policy) -> LoggedModel:
+        """The logged model of a policy with its checkpoint files, and the run that carries its metrics."""
+        found = self.logged(experiment_id, version)
+        if found is not None:
+            return found
+        tags = {
+            VERSION: version,
+            "ratchet.policy": policy.digest,
+            "ratchet.weights": policy.weights_digest,
+            "ratchet.manifest": manifest_digest,
+            "ratchet.method": policy.method,
+        }
+        run = self.client.create_run(experiment_id, run_name=policy.name, tags=tags)
+        model = self.client.create_logged_model(
+            experiment_id, name=policy.name, source_run_id=run.info.run_id, tags=tags, model_type="policy"
+        )
+        self.client.log_model_artifacts(model.model_id, str(self.store.path(policy.checkpoint)), "checkpoint")
+        self.client.set_terminated(run.info.run_id)
+        return self.client.finalize_logged_model(model.model_id, "READY")
+
+    def record(self, experiment_id: str, tenant: str, experiment: str, card: PolicyCard) -> None:
+        """Log figures, parameters, curves and report of one policy; what is there already is not logged again."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        version = version_id(tenant, experiment, card.manifest_digest, card.policy.digest)
+        model = self.ensure_logged(experiment_id, version, card.manifest_digest, card.policy)
+        run_id = str(model.source_run_id)
+        report = card.report.read_bytes() if card.report else b""
+        content = digest([plain(dict(card.metrics)), dict(card.params), plain(dict(card.curves)), report.hex()])
+        run = self.client.get_run(run_id)
+        if run.data.tags.get("ratchet.card") == content:
+            return
+        now = int(time.time() * 1000)
+        points = [(name, 0, value) for name, value in card.metrics.items() if not isinstance(value, NotComputable)]
+        points += [(name, step, value) for name, curve in card.curves.items() for step, value in curve]
+        metrics = [Metric(name, value, now, step, model_id=model.model_id) for name, step, value in points]
+        words = [
+            RunTag(f"ratchet.not_computable.{name}", value.reason)
+            for name, value in card.metrics.items()
+            if isinstance(value, NotComputable)
+        ]
+        params = [Param(key, value) for key, value in card.params.items() if key not in run.data.params]
+        for start in range(0, max(len(metrics), 1), 500):
+            self.client.log_batch(run_id, metrics=metrics[start : start + 500])
+        self.client.log_batch(run_id, params=params, tags=words)
+        if words:
+            self.client.set_logged_model_tags(model.model_id, {tag.key: tag.value for tag in words})
+        if report:
+            self._upload(model.model_id, run_id, "report.html", report)
+        self.client.set_tag(run_id, "ratchet.card", content)
+
+    def evidence(self, model: LoggedModel, data: bytes) -> None:
+        """Put the evidence bundle beside the model."""
+        self._upload(model.model_id, str(model.source_run_id), "evidence.json", data)
+
+    def _upload(self, model_id: str, run_id: str, name: str, data: bytes) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            path.write_bytes(data)
+            self.client.log_model_artifact(model_id, str(path))
+            self.client.log_artifact(run_id, str(path))
+
+    def versions(self, name: str) -> Iterator[ModelVersion]:
+        """Every version of a registered model, oldest first."""
+        found: list[Any] = []
+        token = None
+        while True:
+            page = self.client.search_model_versions(f"name = '{name}'", page_token=token)
+            found += page
+            token = page.token
+            if not token:
+                return iter(sorted(found, key=lambda version: int(version.version)))
+
+    def register(self, name: str, model: LoggedModel, tags: Mapping[str, str], description: str) -> str:
+        """Make a version of a registered model from a logged model; returns its number."""
+        with self._as_global_uri():
+            made = self.client.create_model_version(
+                name,
+                f"models:/{model.model_id}",
+                run_id=model.source_run_id,
+                tags=dict(tags),
+                description=description,
+                model_id=model.model_id,
+            )
+        self.client.set_logged_model_tags(model.model_id, {REGISTERED: str(made.version)})
+        return str(made.version)
+
+    @contextlib.contextmanager
+    def _as_global_uri(self) -> Iterator[None]:
+        """MLflow 3.17 looks a version's source up at the global tracking URI when it talks to a database itself."""
+        if self.uri.startswith("http"):
+            yield
+            return
+        import mlflow
+
+        before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+        mlflow.set_tracking_uri(self.uri)
+        try:
+            yield
+        finally:
+            mlflow.set_tracking_uri(before)
+            os.environ.pop("MLFLOW_TRACKING_URI", None)
+            if variable is not None:
+                os.environ["MLFLOW_TRACKING_URI"] = variable
