@@ -20,7 +20,7 @@ from pydantic import Field
 from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.contracts.model import Contract
 from ratchet.contracts.trajectory import Trajectory
-from ratchet.errors import ConflictError, IntakeError, RightsError
+from ratchet.errors import ConflictError, IntakeError
 from ratchet.intake import published
 from ratchet.intake.formats import Format, named, recognise
 from ratchet.intake.published import Source
@@ -88,7 +88,8 @@ def ingest(
     Args:
         home_store: the store.
         ledger: the rights ledger.
-        sources: files, and folders that are walked in sorted order; names that begin with a dot are passed over.
+        sources: files, and folders that are walked in sorted order; links and names that begin with a dot are passed
+            over.
         tenant: whose data it is.
         grant_id: the grant it comes in under.
         at: now, with a zone.
@@ -98,7 +99,7 @@ def ingest(
 
     Raises:
         RightsError: the grant is missing, expired, withdrawn or another tenant's.
-        IntakeError: a source does not exist, or the format is unknown.
+        IntakeError: a source does not exist or cannot be read, or the format is unknown; nothing was stored.
         IntegrityError: ledger or store were changed by another hand.
     """
     published.pointer(tenant)
@@ -108,7 +109,7 @@ def ingest(
     gathered = _Gathered()
     scanner = SecretScanner(canaries)
     for path, name in files:
-        _gather(gathered, path.read_bytes(), name, reader, format, scanner, tenant, grant_id, progress)
+        _gather(gathered, _bytes(path), name, reader, format, scanner, tenant, grant_id, progress)
     _right(ledger, grant_id, tenant, at)
     batch, stored = _publish(home_store, gathered, tenant, grant_id, at, right)
     return IntakeReport(
@@ -131,9 +132,7 @@ def _right(ledger: Ledger, grant_id: str, tenant: str, at: datetime) -> Right:
     """Return the grant's right; to be stored, data needs a live grant of its tenant, whatever its purposes."""
     ledger.refresh()
     right = ledger.effective(grant_id, at)
-    if right.state == "active" and right.tenant == tenant and not right.purposes:
-        raise RightsError(f"grant {grant_id!r}", rule="it was narrowed to nothing", remedy="obtain a new grant")
-    right.require(purpose=right.purposes[0] if right.purposes else "execute", tenant=tenant)
+    right.require(purpose=None, tenant=tenant)
     return right
 
 
@@ -141,10 +140,22 @@ def _walk(source: Path) -> list[tuple[Path, str]]:
     if source.is_file():
         return [(source, source.name)]
     if source.is_dir():
-        found = sorted(path for path in source.rglob("*") if path.is_file())
+        # A link could lead to another tenant's files.
+        found = sorted(path for path in source.rglob("*") if path.is_file() and not path.is_symlink())
         names = [(path, path.relative_to(source)) for path in found]
         return [(path, str(name)) for path, name in names if not any(part.startswith(".") for part in name.parts)]
     raise IntakeError(str(source), rule="it must be a file or a folder", remedy="check the path")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise IntakeError(
+            str(path),
+            rule=f"it must be readable ({error.strerror})",
+            remedy="nothing was stored; mend it and try again",
+        ) from None
 
 
 def _gather(

@@ -73,11 +73,11 @@ class Right(Contract):
     held: bool = Field(default=False, description="Whether a legal hold forbids erasure.")
     since: datetime | None = Field(default=None, description="When the present state began; None where missing.")
 
-    def refusal(self, *, purpose: Purpose, tenant: str, base_model: str | None = None) -> tuple[str, str] | None:
+    def refusal(self, *, purpose: Purpose | None, tenant: str, base_model: str | None = None) -> tuple[str, str] | None:
         """Return (rule broken, remedy), or None where the right permits the use.
 
         Args:
-            purpose: what the data is to be used for.
+            purpose: what the data is to be used for; None asks whether any purpose remains, as intake must.
             tenant: who wants to use it.
             base_model: checkpoint that would learn from it, or None where nothing learns.
         """
@@ -90,13 +90,15 @@ class Right(Contract):
             return f"it was withdrawn on {_when(self.since)}", f"drop its records, or {anew}"
         if self.state == "expired":
             return f"it expired on {_when(self.retention_until)}", f"drop its records, or {anew}"
-        if purpose not in self.purposes:
+        if purpose is None and not self.purposes:
+            return "it was narrowed until no purpose remained", anew
+        if purpose is not None and purpose not in self.purposes:
             return f"it does not cover the purpose {purpose!r} (it covers {_list(self.purposes)})", anew
         if base_model is not None and not {"*", base_model} & set(self.base_models):
             return f"it does not cover the base model {base_model!r} (it covers {_list(self.base_models)})", anew
         return None
 
-    def require(self, *, purpose: Purpose, tenant: str, base_model: str | None = None) -> None:
+    def require(self, *, purpose: Purpose | None, tenant: str, base_model: str | None = None) -> None:
         """Raise RightsError naming the grant where the right does not permit the use."""
         refused = self.refusal(purpose=purpose, tenant=tenant, base_model=base_model)
         if refused:

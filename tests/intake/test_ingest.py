@@ -214,6 +214,35 @@ def test_a_source_that_does_not_exist_is_an_error(home):
         home.ingest(home.landing / "nothing")
 
 
+def test_a_link_in_a_landing_folder_leads_nowhere(home, tmp_path):
+    (tmp_path / "elsewhere.json").write_text(json.dumps(chat()))
+    (home.landing / "x.json").symlink_to(tmp_path / "elsewhere.json")
+    assert home.ingest().sources == 0
+
+
+def test_a_grant_that_was_narrowed_to_nothing_takes_nothing_in(home):
+    home.ledger.append(Event(kind="narrow", grant_id="g", tenant="acme", purposes=(), by="owner", at=NOW))
+    home.land("x.json", chat())
+    with pytest.raises(RightsError, match="no purpose remained"):
+        home.ingest()
+
+
+def test_a_reader_that_fails_costs_its_source_and_not_the_others(home, monkeypatch):
+    from ratchet.intake.formats import atif
+
+    def failing(data, source):
+        raise RuntimeError("the words of the log")
+        yield
+
+    home.land("a.json", document())
+    home.land("b.json", chat())
+    monkeypatch.setattr(atif, "read", failing)
+    report = home.ingest()
+    assert (report.stored, report.reasons) == (1, {"reader_failed": 1})
+    (entry,) = quarantined(home.store, chain(home.store, "acme"))
+    assert "the words" not in entry["reason"]
+
+
 def test_a_tenant_cannot_be_a_path(home):
     with pytest.raises(IntakeError, match="slug"):
         home.ingest(tenant="../acme")
