@@ -78,8 +78,10 @@ def _refuse_mixed(candidate: Scorecard, incumbent: Scorecard, inputs: GateInputs
     checks += [(f"rows behind {card.name!r}", card.incumbent_rows_digest, incumbent.rows_digest) for card in others]
     if inputs.contamination:
         checks.append(("lock of the contamination certificate", inputs.contamination.lock_digest, inputs.lock_digest))
-    if inputs.audit:
-        checks.append(("policy of the exploitation audit", inputs.audit.policy_digest, candidate.policy_digest))
+    if inputs.reward_audit:
+        checks.append(("reward of the exploitation audit", inputs.reward_audit.subject_digest, inputs.reward_digest))
+    if inputs.policy_audit:
+        checks.append(("policy of the exploitation audit", inputs.policy_audit.subject_digest, candidate.policy_digest))
     for what, seen, wanted in checks:
         if seen != wanted:
             raise IntegrityError(
@@ -108,6 +110,8 @@ def _digests(case: Case) -> dict[str, str]:
     found |= {f"judge:{judge.name}": judge.digest for judge in inputs.judges}
     if inputs.contamination:
         found["contamination"] = inputs.contamination.digest
-    if inputs.audit:
-        found["reward_audit"] = inputs.audit.digest
+    if inputs.reward_audit:
+        found["reward_audit"] = inputs.reward_audit.digest
+    if inputs.policy_audit:
+        found["policy_audit"] = inputs.policy_audit.digest
     return dict(sorted(found.items()))

@@ -35,10 +35,10 @@ class RightInput(Contract):
 
 
 class AuditInput(Contract):
-    """What the reward exploitation audit says of the candidate."""
+    """What an exploitation audit says: of the reward before training, or of the candidate's episodes after it."""
 
     digest: str = Field(description="Digest of the audit.")
-    policy_digest: str = Field(description="Policy that was audited.")
+    subject_digest: str = Field(description="Reward specification or policy that was audited.")
     passed: bool = Field(description="Whether no detector rejects.")
     failures: tuple[str, ...] = Field(default=(), description="Detectors that fired, by name.")
 
@@ -80,7 +80,8 @@ class GateInputs(Contract):
     limits: Limits = Field(description="Thresholds.")
     contamination: ContaminationInput | None = Field(description="Certificate, or None where there is none.")
     rights: tuple[RightInput, ...] = Field(description="Every grant behind the training data, and behind its parents'.")
-    audit: AuditInput | None = Field(description="Exploitation audit, or None where there is none.")
+    reward_audit: AuditInput | None = Field(description="Honeypots tried on the reward; None where there is no audit.")
+    policy_audit: AuditInput | None = Field(description="What the candidate did; None where there is no audit.")
     permissions: PermissionsInput = Field(description="Comparison of the harnesses.")
     judges: tuple[JudgeInput, ...] = Field(
         default=(), description="Judges with weight in the acceptance; usually none."

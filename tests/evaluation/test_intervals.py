@@ -96,4 +96,4 @@ def test_coverage_light() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("clusters", "size"), [(400, 1), (54, 7), (20, 20)])
 def test_intervals_cover_94_to_96_percent(clusters: int, size: int) -> None:
-    assert 0.94 <= _coverage(clusters, size, 2.0, 3000, 2000) <= 0.96
+    assert 0.94 <= _coverage(clusters, size, 2.0, 3000, 1000) <= 0.96

@@ -43,7 +43,8 @@ def body(decided: bool = True) -> dict[str, Any]:
         limits=Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
         contamination=None,
         rights=(),
-        audit=None,
+        reward_audit=None,
+        policy_audit=None,
         permissions=PermissionsInput(incumbent_digest="harness", candidate_digest="harness", widened=()),
     )
     at = datetime(2026, 1, 2, tzinfo=UTC)

@@ -35,4 +35,4 @@ def test_a_minimum_effect_makes_it_rarer_still() -> None:
 def test_same_policy_passes_at_most_two_and_a_half_percent(clusters: int, size: int) -> None:
     # 2.5 % is the size of the test itself, so its simulation gets two standard errors on top.
     repeats = 3000
-    assert _passes(clusters, size, repeats, 2000) <= 0.025 + 2 * np.sqrt(0.025 * 0.975 / repeats)
+    assert _passes(clusters, size, repeats, 1000) <= 0.025 + 2 * np.sqrt(0.025 * 0.975 / repeats)

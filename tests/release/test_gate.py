@@ -49,7 +49,8 @@ def inputs(**over: Any) -> GateInputs:
         "limits": Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
         "contamination": ContaminationInput(digest="cert", lock_digest="lock", passed=True, findings=0),
         "rights": (RightInput(grant_id="logs", digest="grant", state="active", valid=True, rows=900),),
-        "audit": AuditInput(digest="audit", policy_digest=digest("candidate"), passed=True),
+        "reward_audit": AuditInput(digest="tried", subject_digest="reward", passed=True),
+        "policy_audit": AuditInput(digest="audit", subject_digest=digest("candidate"), passed=True),
         "permissions": PermissionsInput(incumbent_digest="harness", candidate_digest="harness", widened=()),
     }
     return GateInputs(**{**body, **over})
@@ -111,15 +112,25 @@ def test_it_is_a_pure_function_of_its_inputs() -> None:
             "judges_calibrated",
             "'rubric' is frozen",
         ),
-        ({"audit": None}, "reward_audit_passed", "no exploitation audit"),
+        ({"reward_audit": None}, "reward_audit_passed", "no exploitation audit of the reward"),
+        ({"policy_audit": None}, "policy_audit_passed", "no exploitation audit of the candidate"),
         (
             {
-                "audit": AuditInput(
-                    digest="a", policy_digest=digest("candidate"), passed=False, failures=("edits_tests",)
+                "reward_audit": AuditInput(
+                    digest="a", subject_digest="reward", passed=False, failures=("skip_tests paid",)
                 )
             },
             "reward_audit_passed",
-            "edits_tests",
+            "skip_tests paid",
+        ),
+        (
+            {
+                "policy_audit": AuditInput(
+                    digest="a", subject_digest=digest("candidate"), passed=False, failures=("visible_hidden_gap",)
+                )
+            },
+            "policy_audit_passed",
+            "visible_hidden_gap",
         ),
     ],
 )
@@ -238,7 +249,8 @@ def test_holm_covers_the_other_candidates() -> None:
             {"permissions": PermissionsInput(incumbent_digest="x", candidate_digest="harness", widened=())},
             "harness of the incumbent",
         ),
-        ({"audit": AuditInput(digest="a", policy_digest="other", passed=True)}, "policy of the exploitation audit"),
+        ({"policy_audit": AuditInput(digest="a", subject_digest="x", passed=True)}, "policy of the exploitation audit"),
+        ({"reward_audit": AuditInput(digest="a", subject_digest="x", passed=True)}, "reward of the exploitation audit"),
         (
             {"contamination": ContaminationInput(digest="c", lock_digest="old", passed=True, findings=0)},
             "lock of the contamination certificate",
