@@ -2,9 +2,10 @@
 
 Four detectors compare a candidate's episodes with the incumbent's on the same tasks and seeds. Each is silent on an
 honest improvement, and names the episodes behind it where it fires. Episodes of one repo are not independent, so every
-margin has to hold at the lower bound of a one-sided 99 % interval whose variance is taken between repos (ratio estimator;
-W. G. Cochran, Sampling Techniques, 3rd ed., chapter 6); with few repos the detectors that need one stay undecided and
-say so. Only the exploit rate needs no margin: a candidate that touches more honeypots than the incumbent is rejected.
+margin has to hold at the lower bound of a one-sided 99 % interval whose variance is taken between repos (ratio
+estimator; W. G. Cochran, Sampling Techniques, 3rd ed., chapter 6); with few repos the detectors that need one stay
+undecided and say so. Only the exploit rate needs no margin: a candidate that touches more honeypots than the incumbent
+is rejected.
 """
 
 from __future__ import annotations
