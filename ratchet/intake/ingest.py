@@ -7,39 +7,32 @@ content, and the original of a source in which one was found is not stored. Inge
 
 from __future__ import annotations
 
-import base64
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
-from ratchet.contracts.canonical import canonical_json, digest_bytes
+from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.model import Contract
-from ratchet.contracts.trajectory import Trajectory
 from ratchet.errors import ConflictError, IntakeError
 from ratchet.intake import published
-from ratchet.intake.formats import Format, named, recognise
-from ratchet.intake.published import Source
+from ratchet.intake.formats import named
+from ratchet.intake.gather import Gathering
 from ratchet.intake.read import digests
-from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.rows import EVENT_COLUMNS, INDEX_COLUMNS, event_rows, index_row, parquet
 from ratchet.intake.secrets import SecretScanner
-from ratchet.intake.validate import trajectory_of
 from ratchet.rights import Ledger, Right
 from ratchet.rights.events import utc
 from ratchet.store import Store
 
-KEPT_CONTENT_BYTES = 1 << 20
-"""Longest rejected piece whose content is kept in quarantine beside its reason."""
 _ATTEMPTS = 20
 
 
 class IntakeReport(Contract):
-    """What one ingest did. `read = stored + duplicates + quarantined` unless a quarantined piece was known already."""
+    """What one ingest did: `read = stored + duplicates + quarantined`."""
 
     tenant: str = Field(description="Whose data it is.")
     grant_id: str = Field(description="Grant it came in under.")
@@ -53,22 +46,6 @@ class IntakeReport(Contract):
     secrets_found: int = Field(ge=0, description="Records in which a secret was found.")
     formats: Counter[str] = Field(description="Sources by format.")
     batch: str | None = Field(description="Name of the batch that was published; None where nothing was new.")
-
-
-@dataclass
-class _Gathered:
-    """Everything read, before it is compared with the store."""
-
-    trajectories: dict[str, tuple[Trajectory, dict[str, Any]]] = field(default_factory=dict)
-    quarantine: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    sources: list[Source] = field(default_factory=list)
-    originals: dict[str, bytes] = field(default_factory=dict)
-    read: int = 0
-    duplicates: int = 0
-    secrets: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    anomalies: Counter[str] = field(default_factory=Counter)
-    formats: Counter[str] = field(default_factory=Counter)
 
 
 def ingest(
@@ -102,16 +79,18 @@ def ingest(
         IntakeError: a source does not exist or cannot be read, or the format is unknown; nothing was stored.
         IntegrityError: ledger or store were changed by another hand.
     """
+    started = time.monotonic()
     published.pointer(tenant)
-    reader = None if format == "auto" else named(format)
-    right = _right(ledger, grant_id, tenant, at)
-    files = [file for source in sources for file in _walk(Path(source))]
-    gathered = _Gathered()
-    scanner = SecretScanner(canaries)
-    for path, name in files:
-        _gather(gathered, _bytes(path), name, reader, format, scanner, tenant, grant_id, progress)
+    if format != "auto":
+        named(format)
     _right(ledger, grant_id, tenant, at)
-    batch, stored = _publish(home_store, gathered, tenant, grant_id, at, right)
+    files = [file for source in sources for file in _walk(Path(source))]
+    gathered = Gathering(tenant, grant_id, SecretScanner(canaries), progress)
+    for path, name in files:
+        gathered.source(_bytes(path), name, format)
+    # Reading may have taken long: a withdrawal or the end of the right meanwhile still counts.
+    right = _right(ledger, grant_id, tenant, at + timedelta(seconds=time.monotonic() - started))
+    batch, stored = _publish(home_store, gathered, at, right)
     return IntakeReport(
         tenant=tenant,
         grant_id=grant_id,
@@ -158,113 +137,9 @@ def _bytes(path: Path) -> bytes:
         ) from None
 
 
-def _gather(
-    into: _Gathered,
-    data: bytes,
-    name: str,
-    reader: Format | None,
-    format: str,
-    scanner: SecretScanner,
-    tenant: str,
-    grant_id: str,
-    progress: Callable[[int], object] | None,
-) -> None:
-    file_digest = digest_bytes(data)
-    if reader is None:
-        candidates = recognise(data, name)
-        if len(candidates) != 1:
-            reason = "no reader recognises it" if not candidates else f"it could be {' or '.join(candidates)}"
-            code = "unrecognised_format" if not candidates else "ambiguous_format"
-            into.read += 1
-            found = scanner.raw(data)
-            into.secrets += bool(found)
-            _quarantine(into, Rejected(0, 0, data, code, f"{reason}; name its format"), name, found)
-            into.sources.append(Source(name=name, digest=file_digest, format=None, raw=None))
-            into.formats["unrecognised"] += 1
-            return
-        format, reader = candidates[0], named(candidates[0])
-    into.formats[format] += 1
-    # The original is kept where no secret and no other tenant's record is in it.
-    clean = not scanner.raw(data)
-    before = len(into.trajectories)
-    for item in _read(reader, data, name):
-        into.read += 1
-        secrets = scanner.record(item.raw, [item.document, item.claims] if isinstance(item, Record) else None)
-        clean = clean and not secrets
-        into.secrets += bool(secrets)
-        if isinstance(item, Rejected) or secrets:
-            _quarantine(into, item, name, secrets)
-        else:
-            clean = _keep(into, item, name, format, tenant, grant_id) and clean
-        if progress:
-            progress(1)
-    kept = clean and len(into.trajectories) > before
-    into.sources.append(
-        Source(name=name, digest=file_digest, format=format, raw=f"{tenant}/raw/{file_digest}" if kept else None)
-    )
-    if kept:
-        into.originals[f"{tenant}/raw/{file_digest}"] = data
-
-
-def _read(reader: Format, data: bytes, name: str) -> Iterator[Record | Rejected]:
-    """Read a source; readers are plug-ins, and one that fails costs its source and not the others."""
-    number = 0
-    try:
-        for item in reader.read(data, name):
-            yield item
-            number += 1
-    except Exception as error:
-        yield Rejected(
-            number, 0, data, "reader_failed", f"its reader failed after {number} records ({type(error).__name__})"
-        )
-
-
-def _keep(into: _Gathered, record: Record, name: str, format: str, tenant: str, grant_id: str) -> bool:
-    """Keep a record, or quarantine it; returns whether its content may be stored by this tenant at all."""
-    try:
-        trajectory = trajectory_of(record, tenant=tenant, grant_id=grant_id)
-    except Unreadable as error:
-        _quarantine(into, Rejected(record.number, record.offset, record.raw, error.code, error.reason), name, set())
-        return not error.code.startswith("foreign_")
-    into.anomalies.update(record.anomalies)
-    digest = trajectory.digest
-    if digest in into.trajectories:
-        into.duplicates += 1
-        return True
-    place = {"source": f"{name}#{record.number}", "offset": record.offset, "format": format}
-    into.trajectories[digest] = (trajectory, place)
-    return True
-
-
-def _quarantine(into: _Gathered, item: Record | Rejected, name: str, secrets: set[str]) -> None:
-    """Set a piece aside: without its content where that holds a secret or is another tenant's."""
-    piece = digest_bytes(item.raw)
-    code = "secret" if secrets or isinstance(item, Record) else item.code
-    reason = (
-        f"a secret was found by {', '.join(sorted(secrets))}" if secrets or isinstance(item, Record) else item.reason
-    )
-    into.reasons[code] += 1
-    keep = not secrets and not code.startswith("foreign_") and len(item.raw) <= KEPT_CONTENT_BYTES
-    into.quarantine.setdefault(
-        (piece, code),
-        {
-            "code": code,
-            "reason": reason,
-            "source": name,
-            "number": item.number,
-            "offset": item.offset,
-            "digest": piece,
-            "bytes": len(item.raw),
-            "content_base64": base64.b64encode(item.raw).decode() if keep else None,
-        },
-    )
-
-
-def _publish(
-    store: Store, gathered: _Gathered, tenant: str, grant_id: str, at: datetime, right: Right
-) -> tuple[str | None, int]:
+def _publish(store: Store, gathered: Gathering, at: datetime, right: Right) -> tuple[str | None, int]:
     """Publish what the store does not have yet; returns (batch or None, number of trajectories in it)."""
-    assert right.retention_until is not None
+    tenant, ends = gathered.tenant, right.retention_until
     for _ in range(_ATTEMPTS):
         parent = store.pointer(published.pointer(tenant))
         manifests = published.chain(store, tenant, parent) if parent else []
@@ -275,7 +150,7 @@ def _publish(
         if not fresh and not aside:
             return None, 0
         documents = [canonical_json(item.model_dump(mode="json", exclude_none=True)) for item, _ in fresh.values()]
-        rows = [index_row(item, digest, place, right.retention_until) for digest, (item, place) in fresh.items()]
+        rows = [index_row(item, digest, place, ends) for digest, (item, place) in fresh.items()]
         events = [row for digest, (item, _) in fresh.items() for row in event_rows(item, digest)]
         files = {
             "trajectories": ("".join(document + "\n" for document in documents).encode(), len(documents)),
@@ -290,7 +165,7 @@ def _publish(
                 store,
                 tenant,
                 parent=parent,
-                grant_id=grant_id,
+                grant_id=gathered.grant_id,
                 ingested_at=utc(at).isoformat(),
                 files={kind: file for kind, file in files.items() if file[1]},
                 sources=tuple(gathered.sources),

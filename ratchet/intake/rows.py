@@ -30,7 +30,9 @@ EVENT_COLUMNS = {
 """Columns of the events: `kind` is message, reasoning, call or result; `position` counts within step and kind."""
 
 
-def index_row(trajectory: Trajectory, digest: str, place: dict[str, Any], retention_until: datetime) -> dict[str, Any]:
+def index_row(
+    trajectory: Trajectory, digest: str, place: dict[str, Any], retention_until: datetime | None
+) -> dict[str, Any]:
     """Return the index row of one trajectory.
 
     Args:

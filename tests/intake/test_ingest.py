@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import time
 from datetime import timedelta
 
 import pytest
@@ -106,6 +107,22 @@ def test_a_withdrawn_grant_takes_in_nothing_more(home):
     home.land("x.json", chat())
     with pytest.raises(RightsError, match="withdrawn"):
         home.ingest()
+    assert content(home) == {}
+
+
+def test_a_withdrawal_while_the_files_are_being_read_still_counts(home):
+    home.land("x.jsonl", [document(0), document(1)])
+
+    def withdraw(_):
+        if len(home.ledger.history("g")) == 1:
+            withdrawal = Event(
+                kind="withdraw", grant_id="g", tenant="acme", by="owner", at=NOW + timedelta(milliseconds=1)
+            )
+            home.ledger.append(withdrawal)
+            time.sleep(0.002)
+
+    with pytest.raises(RightsError, match="withdrawn"):
+        home.ingest(progress=withdraw)
     assert content(home) == {}
 
 
