@@ -2,7 +2,7 @@
 
 `source_version` digests a function's syntax tree together with every function, class and constant of the same
 distribution that it uses, so that comments, docstrings, formatting and unrelated rules do not count, and a threshold or
-a helper two calls away does. Contract models are left out, because they are data and carry no rule; so are libraries.
+a helper two calls away does. Contract models and errors are left out, because they carry no rule; so are libraries.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _use(key: str, used: Any, package: str, found: dict[str, str]) -> None:
     used = inspect.unwrap(used) if callable(used) else used
     if isinstance(used, FunctionType | type):
         foreign = used.__module__.split(".")[0] != package
-        if not foreign and not (isinstance(used, type) and issubclass(used, BaseModel)):
+        if not foreign and not (isinstance(used, type) and issubclass(used, BaseModel | BaseException)):
             _collect(used, package, found)
     elif (constant := _constant(used)) is not None:
         found[key] = constant
