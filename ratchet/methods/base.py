@@ -83,7 +83,9 @@ class Settings(Contract):
     )
     guard_every: int = Field(default=10, ge=1, description="Steps between rechecks of the training right.")
     divergence_factor: float = Field(
-        default=3.0, gt=1, description="The run stops when its mean loss of 5 steps exceeds this multiple of the first."
+        default=3.0,
+        gt=1,
+        description="The run stops when its mean loss of 5 steps exceeds this multiple of the first loss, and 1.",
     )
 
 

@@ -187,19 +187,18 @@ class Watch(TrainerCallback):
 
     def _refuse_divergence(self, row: Curve) -> None:
         recent = [abs(entry.loss) for entry in self.curve[-WINDOW:] if entry.loss is not None]
-        first = [abs(entry.loss) for entry in self.curve[:WINDOW] if entry.loss is not None]
+        # The first loss is the only one that no update has touched. It is near 0 in GRPO, where advantages cancel.
+        limit = max(1.0, self.settings.divergence_factor * abs(self.curve[0].loss or 0.0))
         if row.loss is None:
             seen: object = "not finite"
-        elif len(self.curve) > WINDOW and sum(recent) / len(recent) > max(
-            1.0, self.settings.divergence_factor * sum(first) / len(first)
-        ):
+        elif len(self.curve) > WINDOW and sum(recent) / len(recent) > limit:
             seen = round(sum(recent) / len(recent), 4)
         else:
             return
         raise TrainingError(
-            f"{self.name}: the loss at step {row.step}",
+            f"{self.name}: the mean loss of {WINDOW} steps at step {row.step}",
             seen=seen,
-            rule=f"it must stay finite and under {self.settings.divergence_factor} times its start ({self._history()})",
+            rule=f"it must stay finite and under {limit:.4g} ({self._history()})",
             remedy="lower lr, add warmup_steps, or look at the data of these steps",
         )
 

@@ -50,20 +50,12 @@ def run_in_subprocess(
     spec.write_text(
         json.dumps({"entry": entry, "threads": threads, "arguments": arguments}, indent=1), encoding="utf-8"
     )
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
     with (folder / LOG).open("w", encoding="utf-8") as log:
         child = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "ratchet.methods.worker", str(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=environment,
             text=True,
             start_new_session=True,
         )

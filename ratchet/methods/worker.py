@@ -31,7 +31,8 @@ def main(path: Path) -> int:
     """Run the specification at `path`; returns the exit status, 0 where the function returned."""
     die_with_parent()
     spec = json.loads(path.read_text(encoding="utf-8"))
-    os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
+    # Torch reads these when it is imported, which nothing here has done yet.
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(spec["threads"])
     stream = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     # Libraries may print; only progress lines belong on the pipe that the parent relays.
     os.dup2(2, 1)
@@ -66,9 +67,6 @@ def _kill_group(signum: int = 0, frame: FrameType | None = None) -> None:
 
 def _outcome(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     try:
-        import torch
-
-        torch.set_num_threads(spec["threads"])
         module, function = spec["entry"].split(":")
         return 0, {"value": getattr(importlib.import_module(module), function)(spec["arguments"])}
     except RatchetError as error:
