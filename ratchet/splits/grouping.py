@@ -151,6 +151,7 @@ def _common_shingles(shingles: Sequence[Hashes], base: Sequence[int], templates:
     for label, own in zip(base, shingles, strict=True):
         by_group.setdefault(label, []).append(own)
     held = [np.unique(np.concatenate(own)) for own in by_group.values()]
-    values, counts = np.unique(np.concatenate(held), return_counts=True)
+    nothing = np.empty(0, dtype=np.uint64)
+    values, counts = np.unique(np.concatenate([nothing, *held]), return_counts=True)
     given = [grams(hash_words(words(template)), SHINGLE) for template in templates]
     return np.unique(np.concatenate([values[counts > _limit(base)], *given]))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ratchet.contracts.environment import Task
-from ratchet.splits.text import Hashes, contains, grams, hash_words, normalise, words
+from ratchet.splits.text import Hashes, contains, grams, grams_at, hash_words, normalise, words
 
 Key = tuple[str, ...]
 # Payload keys that environments use for what identifies a task elsewhere.
@@ -140,6 +140,8 @@ class Mentions:
             for phrase in one.phrases - common_phrases - common_keys:
                 hashed = int(grams(hash_words(phrase), len(phrase))[0])
                 self._by_phrase.setdefault(len(phrase), {})[hashed] = phrase
+        first = {phrase[0] for table in self._by_phrase.values() for phrase in table.values()}
+        self._first = np.sort(hash_words(sorted(first)))
         self._sorted = {
             length: np.sort(np.fromiter(table, dtype=np.uint64, count=len(table)))
             for length, table in self._by_phrase.items()
@@ -151,10 +153,12 @@ class Mentions:
 
     def found(self, text: str, hashed: Hashes) -> set[Key]:
         """Phrases that occur in `text` as whole words with the separators of a name; `hashed` are the text's words."""
+        # Few words begin a name: only what follows those is hashed.
+        starts = np.flatnonzero(contains(self._first, hashed))
         candidates = {
             self._by_phrase[length][int(value)]
             for length, table in self._sorted.items()
-            for value in _among(table, grams(hashed, length))
+            for value in _among(table, grams_at(hashed, starts, length))
         }
         plain = normalise(text) if candidates else ""
         return {phrase for phrase in candidates if pattern_of(phrase).search(plain)}

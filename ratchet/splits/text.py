@@ -70,10 +70,20 @@ def grams(hashed: Hashes, size: int) -> Hashes:
     count = len(hashed) - size + 1
     if count <= 0:
         return np.empty(0, dtype=np.uint64)
-    total = np.zeros(count, dtype=np.uint64)
-    for start in range(size):
+    return _mixed([hashed[start : start + count] for start in range(size)])
+
+
+def grams_at(hashed: Hashes, starts: NDArray[np.int64], size: int) -> Hashes:
+    """The n-grams that begin at `starts`, as `grams` hashes them; those that would pass the end are left out."""
+    starts = starts[starts <= len(hashed) - size]
+    return _mixed([hashed[starts + step] for step in range(size)])
+
+
+def _mixed(columns: Sequence[Hashes]) -> Hashes:
+    total = columns[0].copy()
+    for column in columns[1:]:
         total *= _FACTOR
-        total += hashed[start : start + count]
+        total += column
     total ^= total >> np.uint64(32)
     total *= _MIX
     total ^= total >> np.uint64(29)

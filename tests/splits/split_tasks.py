@@ -82,7 +82,7 @@ def mutants(source: str, limit: int) -> Iterator[tuple[str, str]]:
 
 @cache
 def repair_tasks(per_problem: int = 17) -> tuple[Task, ...]:
-    """Tasks over all problems: the report and the whole source as prompt, the reference and the tests in the payload."""
+    """Tasks over all problems: report and whole source as prompt, reference and tests in the payload."""
     found = []
     for problem in read_problems().values():
         name = problem["task_id"]

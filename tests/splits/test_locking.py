@@ -111,6 +111,8 @@ def test_refusal_names_the_numbers() -> None:
     tasks = [task(f"t{number}", prose(number), repo="one/repo") for number in range(9)] + [task("x", prose(50))]
     with pytest.raises(SplitError, match=r"train 4.*10 tasks in 2 groups, the largest of 9"):
         made(tasks, 4, 2, 2)
+    with pytest.raises(SplitError, match=r"there are 0 tasks in 0 groups"):
+        made([], 1, 1, 1)
     with pytest.raises(SplitError, match=r"20 tasks in 3 splits.*there are 10 tasks"):
         made(tasks, 10, 5, 5)
 
