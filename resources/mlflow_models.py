@@ -78,15 +78,21 @@ class Models:
 
     def logged(self, experiment_id: str, version: str) -> LoggedModel | None:
         """The finished logged model of a version id."""
-        found = self.client.search_logged_models([experiment_id], filter_string=f"tags.`{VERSION}` = '{version}'")
-        ready = [model for model in found if str(model.status) == "READY"]
+        ready = [model for model in self._tagged(experiment_id, version) if str(model.status) == "READY"]
         return min(ready, key=lambda model: model.creation_timestamp, default=None)
+
+    def _tagged(self, experiment_id: str, version: str) -> list[LoggedModel]:
+        return list(self.client.search_logged_models([experiment_id], filter_string=f"tags.`{VERSION}` = '{version}'"))
 
     def ensure_logged(self, experiment_id: str, version: str, manifest_digest: str, policy: Policy) -> LoggedModel:
         """The logged model of a policy with its checkpoint files, and the run that carries its metrics."""
         found = self.logged(experiment_id, version)
         if found is not None:
             return found
+        for half_made in self._tagged(experiment_id, version):
+            self.client.delete_logged_model(half_made.model_id)
+            if half_made.source_run_id:
+                self.client.delete_run(half_made.source_run_id)
         tags = {
             VERSION: version,
             "ratchet.policy": policy.digest,

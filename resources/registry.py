@@ -75,11 +75,12 @@ class Registry:
 
     def reconcile(self, ledger: Ledger, tenant: str, experiment: str) -> list[Incident]:
         """Bring the projection up to the ledger; returns, and keeps in the ledger, what was changed by hand."""
-        events = ledger.history(tenant, experiment)
-        if not events:
-            return []
         name = model_name(tenant, experiment)
         with self.store.locked(f"registry/{name}"):
+            # Read under the lock: a pass with older events after one with newer ones would look like interference.
+            events = ledger.history(tenant, experiment)
+            if not events:
+                return []
             incidents = Reconciler(self.models, ledger, tenant, experiment, events).run()
         for incident in incidents:
             ledger.report(incident)

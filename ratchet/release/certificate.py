@@ -107,12 +107,11 @@ def certificate_name(version: str, decision: str) -> str:
     return f"certificates/{version}/{decision}.json"
 
 
-def write_certificate(store: Store, certificate: ReleaseCertificate) -> str:
-    """Keep a certificate and return its name. The first one of a version and decision stays."""
+def write_certificate(store: Store, certificate: ReleaseCertificate) -> ReleaseCertificate:
+    """Keep a certificate and return the one that is kept: the first of a version and decision stays."""
     name = certificate_name(certificate.version, certificate.decision)
     store.create(name, certificate.to_bytes())
-    ReleaseCertificate.reopen(store.read(name), name)
-    return name
+    return ReleaseCertificate.reopen(store.read(name), name)
 
 
 def check_certificate(data: bytes, source: str, version: Version, folder: Path) -> ReleaseCertificate:

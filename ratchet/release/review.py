@@ -32,10 +32,8 @@ def approve_version(
     decision = ledger.decision(version)
     assert decision is not None
     approvals = ledger.approvals(version, decision)
-    certificate = certify(version, decision, {}, approvals=approvals, by=by, at=moment)
-    name = write_certificate(store, certificate)
+    certificate = write_certificate(store, certify(version, decision, {}, approvals=approvals, by=by, at=moment))
     bundle = latest_bundle(store, version.id)
     if bundle is not None and bundle.decision_digest == decision.digest:
-        kept = type(certificate).reopen(store.read(name), name)
-        write_bundle(store, with_approvals(bundle, approvals, kept.digest))
+        write_bundle(store, with_approvals(bundle, approvals, certificate.digest))
     return events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -255,6 +256,39 @@ def test_refused_transition_leaves_nothing_behind(world: World) -> None:
     with pytest.raises(TransitionError):
         world.ledger.transition(version, "production", by="x", decision=world.decision(version), expected_seq=1)
     assert (world.seq, world.ledger.history()) == before
+
+
+def test_random_commands_never_break_the_slots(tmp_path: Path) -> None:
+    random = Random(7)
+    world = World(tmp_path, authorised_rule="staging")
+    ids: list[str] = []
+    done = 0
+    for step in range(80):
+        if len(ids) < 6 and random.random() < 0.3:
+            ids.append(world.candidate(f"p{step}").id)
+        if not ids:
+            continue
+        slots = world.ledger.current(world.tenant, world.experiment)
+        identity, state = random.choice(ids), random.choice(list(State))
+        version = world.ledger.version(identity)
+        incumbent = slots.production.policy if slots.production and random.random() < 0.7 else None
+        try:
+            if random.random() < 0.5:
+                world.ledger.apply(version, world.decision(version, incumbent=incumbent))
+                world.ledger.approve(version, by="Olga", reason="x", upto=random.choice(["canary", "production"]))
+            else:
+                world.ledger.transition(identity, state, by="x", reason="y", expected_seq=slots.seq)
+            done += 1
+        except TransitionError:
+            pass
+        held = [seen for _, seen in world.ledger.versions().values()]
+        assert held.count(State.PRODUCTION) <= 1
+        assert held.count(State.CANARY) <= 1
+    assert done > 10
+    assert world.ledger.verify() == len(world.ledger.history())
+    for event in world.ledger.history():
+        if event.kind == "moved" and event.state in ("staging", "canary", "production"):
+            assert event.decision is not None or event.before is State.SUPERSEDED
 
 
 def test_cursor_of_a_sensor_sees_every_event_once(world: World) -> None:

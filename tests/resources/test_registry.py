@@ -146,6 +146,17 @@ def test_projecting_again_makes_nothing_new(show: Show, two: tuple[Version, Vers
     assert (len(show.client.search_runs([experiment])), len(list(show.registry.models.versions(show.name)))) == before
 
 
+def test_upload_that_died_half_way_is_made_again_without_a_second_run(fresh: Show) -> None:
+    version = fresh.world.candidate("sft")
+    experiment = fresh.registry.models.experiment(fresh.name)
+    tags = {"ratchet.version": version.id}
+    run = fresh.client.create_run(experiment, tags=tags)
+    fresh.client.create_logged_model(experiment, name="sft", source_run_id=run.info.run_id, tags=tags)
+    assert fresh.project(version.policy) == []
+    assert [found.info.run_name for found in fresh.client.search_runs([experiment])] == ["sft"]
+    assert fresh.registry.models.logged(experiment, version.id) is not None
+
+
 def test_ledger_that_moved_on_is_lag_and_no_incident(show: Show, two: tuple[Version, Version]) -> None:
     show.world.ledger.rollback(show.world.tenant, show.world.experiment, by="Olga", reason="slow")
     third = show.world.produce("third")
