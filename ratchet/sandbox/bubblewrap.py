@@ -11,7 +11,6 @@ import atexit
 import itertools
 import os
 import threading
-import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
@@ -143,7 +142,8 @@ def _unfinished(program: Program, limit: Limit) -> Execution:
     return Execution(outcomes=outcomes, limit=limit, cpu_s=0.0, wall_s=0.0)
 
 
-_open: weakref.WeakSet[BubblewrapSandbox] = weakref.WeakSet()
+# Strong references: a sandbox that its user forgot is still closed at exit.
+_open: set[BubblewrapSandbox] = set()
 
 
 @atexit.register

@@ -32,28 +32,30 @@ class Group:
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
+        # Read around every execution: open files are read again for a tenth of what opening them costs.
+        self._memory = _opened(paths, ("memory.events", "memory.oom_control"))
+        self._processes = _opened(paths, ("pids.events",))
 
     def counters(self) -> Counters:
         """Return how often the group ran out of memory or processes."""
-        killed = refused = 0
-        for path in self.paths:
-            for name in ("memory.events", "memory.oom_control"):
-                killed += _field(path / name, "oom_kill")
-            refused += _field(path / "pids.events", "max")
-        return Counters(killed, refused)
+        return Counters(_sum(self._memory, b"oom_kill"), _sum(self._processes, b"max"))
 
     def remove(self) -> None:
         """Kill what is left in the group and remove it."""
+        for descriptor in self._memory + self._processes:
+            os.close(descriptor)
         for path in self.paths:
             _remove(path)
 
 
-def _field(path: Path, key: str) -> int:
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return 0
-    return sum(int(value) for name, _, value in (line.partition(" ") for line in text.splitlines()) if name == key)
+def _opened(paths: list[Path], names: tuple[str, ...]) -> list[int]:
+    found = [path / name for path in paths for name in names if (path / name).exists()]
+    return [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in found]
+
+
+def _sum(descriptors: list[int], key: bytes) -> int:
+    lines = [line.split() for descriptor in descriptors for line in os.pread(descriptor, 4096, 0).splitlines()]
+    return sum(int(line[1]) for line in lines if line[0] == key)
 
 
 def label(slot: str) -> str:

