@@ -238,7 +238,7 @@ def test_lock_is_written_once_and_verified_when_it_is_read(pool: list[Task], loc
 
 
 def test_reference_sizes_on_real_problems_with_segments_in_proportion() -> None:
-    tasks = list(repair_tasks())
+    tasks = list(repair_tasks(10))
     locked = made(tasks, 600, 160, 400)
     where = split_of(locked)
     assert [len(getattr(locked, name)) for name in NAMES] == [600, 160, 400]
