@@ -32,6 +32,8 @@ def test_reference_comparison() -> None:
     assert paired.value == pytest.approx(0.16)
     assert (paired.low, paired.high) == pytest.approx((0.113, 0.207), abs=0.004)
     assert paired.p < 1e-3
+    # Wald's standard error is .0242 here: (1.96 + .84) times it.
+    assert paired.detectable_effect == pytest.approx(0.0678, abs=0.002)
     assert (found.acceptance.low, found.acceptance.high) == pytest.approx((0.732, 0.813), abs=0.006)
     # 2.18 per run, three runs per task, training of 1,600: each accepted task stands for three accepted runs.
     assert found.cost.variable_per_accepted == pytest.approx(2.18 * 400 / 310)
