@@ -32,21 +32,27 @@ def detectable_effect(
         one_sided: whether the test is.
 
     Returns:
-        The effect; not computable where no effect that this share allows would be found.
+        The effect, in [0, 1]; not computable where the tasks are too few to find any.
     """
     if n <= 0 or variance <= 0:
         return NotComputable(reason="no task differs between the policies, so no effect can be sized")
     za, zb = float(ndtri(1 - alpha / (1 if one_sided else 2))), float(ndtri(power))
-    a = za * za * variance
-    discriminant = zb * zb * (n * variance - a + zb * zb * variance)
-    if discriminant < 0:
+    effect = _connor(n, variance, za, zb)
+    if effect is None or effect > variance:
+        # More effect than discordance is impossible: then every discordant task changes one way and v = d, which is the
+        # same equation in sqrt(d) with v = 1.
+        root = _connor(n, 1.0, za, zb)
+        effect = None if root is None else root * root
+    if effect is None or effect > 1:
         return NotComputable(reason=f"{n:.0f} tasks are too few for any effect to reach {power:.0%} power")
-    effect = (math.sqrt(n * a) + math.sqrt(discriminant)) / (n + zb * zb)
-    if effect > variance:
-        return NotComputable(
-            reason=f"too few tasks: not even a change of all {variance:.0%} discordant tasks reaches {power:.0%} power"
-        )
     return effect
+
+
+def _connor(n: float, variance: float, za: float, zb: float) -> float | None:
+    discriminant = zb * zb * (n * variance - za * za * variance + zb * zb * variance)
+    if discriminant < 0:
+        return None
+    return (za * math.sqrt(n * variance) + math.sqrt(discriminant)) / (n + zb * zb)
 
 
 def power_of(effect: float, n: float, variance: float, alpha: float = 0.05) -> float:
@@ -91,7 +97,7 @@ class PowerPlan(Contract):
 
     def __str__(self) -> str:
         def points(effect: Quantity) -> str:
-            return str(effect) if isinstance(effect, NotComputable) else f"{100 * effect:.1f} points"
+            return "no effect at all" if isinstance(effect, NotComputable) else f"{100 * effect:.1f} points"
 
         return (
             f"{self.n_tasks} tasks x {self.seeds} seeds (worth {self.effective_tasks:.0f} independent tasks) show "

@@ -29,8 +29,14 @@ def test_reference_unpaired_detectable_effect() -> None:
 
 
 def test_what_no_size_can_show_is_said_in_words() -> None:
-    for impossible in (detectable_effect(400, 0.0), detectable_effect(5, 0.1), detectable_effect(0, 0.1)):
+    for impossible in (detectable_effect(400, 0.0), detectable_effect(3, 0.1), detectable_effect(0, 0.1)):
         assert isinstance(impossible, NotComputable)
+
+
+def test_an_effect_beyond_the_assumed_discordance_brings_its_own() -> None:
+    effect = detectable_effect(40, 0.1)
+    assert effect > 0.1
+    assert power_of(effect, 40, effect) == pytest.approx(0.8, abs=1e-9)
 
 
 def _simulated(effect: float, n: int, share: float, repeats: int) -> float:
@@ -70,5 +76,5 @@ def test_blind_experiment_is_refused_unless_the_manifest_accepts_it() -> None:
 
 
 def test_tiny_experiment_that_sees_nothing_is_refused_in_words() -> None:
-    with pytest.raises(EvaluationError, match="too few"):
-        power_plan(4, 1, 0.5)
+    with pytest.raises(EvaluationError, match="show no effect at all"):
+        power_plan(3, 1, 0.5)
