@@ -22,7 +22,7 @@ from ratchet.sandbox.cgroups import VARIABLE
 from ratchet.sandbox.syscalls import filter_program
 
 _INSIDE = Path(inside.__file__).parent
-_MODULES = ("wire", "landlock", "candidate", "checker", "zygote")
+_MODULES = ("wire", "landlock", "candidate", "checker", "supervisor", "zygote")
 # The empty entry is the work folder, where a program could plant a module for the checker to import.
 _START = (
     "import sys; sys.path[:] = [*filter(None, sys.path), '/inside']; "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_attacks import CONTAINED, FORGERIES, LIMIT_ATTACKS
+from attack_programs import CONTAINED, FORGERIES, LIMIT_ATTACKS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the attacks use x86-64 system call numbers")
 _APART = ["unshare", "-m", "-p", "-f", "--mount-proc", "--propagation", "private"]

@@ -100,7 +100,7 @@ def test_syntax_error_fails_every_test_by_name(sandbox: Sandbox) -> None:
 
 
 def test_missing_function_is_an_error_of_the_program(sandbox: Sandbox) -> None:
-    assert sandbox.run(_program("x = 1", "candidate()")).outcomes[0].exception == "KeyError"
+    assert sandbox.run(_program("x = 1", "candidate()")).outcomes[0].exception == "NameError"
 
 
 def test_tests_after_the_limit_are_not_run(sandbox: Sandbox) -> None:
@@ -129,6 +129,32 @@ def test_support_wins_over_a_helper_that_the_program_redefines(sandbox: Sandbox)
     real = "def poly(xs, x): return sum(c * x ** n for n, c in enumerate(xs))"
     assert sandbox.run(_program(source, test)).passed
     assert not sandbox.run(_program(source, test, support=real)).passed
+
+
+def test_ordinary_library_code_works_inside(sandbox: Sandbox) -> None:
+    source = """
+import asyncio, concurrent.futures, dataclasses, datetime, decimal, hashlib, json, re, shutil, statistics
+import tempfile, zoneinfo
+@dataclasses.dataclass
+class Point:
+    x: int
+async def later(n):
+    await asyncio.sleep(0.001)
+    return n
+def f():
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        squares = list(pool.map(lambda n: n * n, range(4)))
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/a", "w") as file:
+            file.write(json.dumps(dataclasses.asdict(Point(3))))
+        text = open(shutil.copy2(folder + "/a", folder + "/b")).read()
+    noon = datetime.datetime(2024, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+    return [squares, text, asyncio.run(later(5)), noon.utcoffset().seconds, str(decimal.Decimal("0.1") * 3),
+            hashlib.sha256(b"x").hexdigest()[:4], re.sub("a+", "b", "caat"), statistics.mean([1, 2, 3])]
+"""
+    expected = [[0, 1, 4, 9], '{"x": 3}', 5, 7200, "0.3", "2d71", "cbt", 2]
+    execution = sandbox.run(_program(source, f"assert candidate() == {expected!r}"))
+    assert execution.passed, execution
 
 
 def test_mutation_of_an_argument_is_not_visible(sandbox: Sandbox) -> None:

@@ -70,6 +70,8 @@ def _constants(module: types.ModuleType) -> dict[str, Any]:
 
 def _call(module: types.ModuleType, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     try:
+        if name not in vars(module):
+            raise NameError(f"the program defines no {name!r}")
         return "value", vars(module)[name](*args, **kwargs)
     except BaseException as error:
         return _raised(error)
