@@ -30,6 +30,8 @@ from ratchet.methods.base import Curve, Guard, Settings, Validate
 
 COMPLETE = "complete"
 WINDOW = 5
+LOGGED = ("rewards/margins", "rewards/accuracies", "mean_token_accuracy")
+"""Figures of TRL's own log that go under `metrics`."""
 
 
 class Watch(TrainerCallback):
@@ -92,8 +94,9 @@ class Watch(TrainerCallback):
         return self.before_s + time.monotonic() - self._started
 
     def note(self, **figures: Any) -> None:
-        """Add figures to the row of the step in progress; names are `Curve`'s fields, others go under `metrics`."""
-        self.notes.update(figures)
+        """Add figures to the row of the step in progress, by the names of `Curve`'s fields."""
+        metrics = {**self.notes.get("metrics", {}), **figures.pop("metrics", {})}
+        self.notes.update(figures, metrics=metrics)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -172,16 +175,10 @@ class Watch(TrainerCallback):
             "lr": _finite(logs.get("learning_rate")),
             "grad_norm": _finite(logs.get("grad_norm")),
             "validation_acceptance": self._validation,
-            "metrics": {},
+            **self.notes,
         }
-        for key, value in self.notes.items():
-            if key in Curve.model_fields:
-                figures[key] = value
-            else:
-                figures["metrics"][key] = value
-        for key in ("rewards/margins", "rewards/accuracies", "mean_token_accuracy"):
-            if key in logs:
-                figures["metrics"][key.removeprefix("rewards/")] = logs[key]
+        logged = {key.removeprefix("rewards/"): logs[key] for key in LOGGED if key in logs}
+        figures["metrics"] = {**self.notes.get("metrics", {}), **logged}
         self.notes, self._validation = {}, None
         return Curve(step=step, seconds=round(self.seconds, 3), **figures)
 

@@ -72,6 +72,8 @@ def fit(
         raise TrainingError(name, seen=0, rule="at least one pair", remedy="score rollouts whose outcomes differ")
     for index, pair in enumerate(pairs):
         base.check_masks(f"{name}: preferred trajectory {index}", pair.chosen_ids, pair.chosen_mask)
+        if not pair.prompt_ids:
+            raise TrainingError(f"{name}: prompt of pair {index}", rule="at least one token", remedy="leave it out")
         base.check_masks(f"{name}: rejected trajectory {index}", pair.rejected_ids, pair.rejected_mask)
 
     from ratchet.methods import fitting

@@ -126,7 +126,7 @@ def lora(adapter: Mapping[str, Any] | None) -> Any:
 def prepare(output: Path, model: Any, identity: Mapping[str, Any]) -> Path | None:
     """Make the folder of a run ready; returns the checkpoint to go on from, or None.
 
-    A folder that holds another run (other weights to start from, settings, seed or data) is emptied. A checkpoint
+    A folder that holds another run (other weights to start from, settings, seed or data) is cleared of it. A checkpoint
     without its mark of completeness was being written when the process died; it is removed.
 
     Args:
@@ -136,17 +136,19 @@ def prepare(output: Path, model: Any, identity: Mapping[str, Any]) -> Path | Non
     """
     mark, checkpoints = output / "run.json", output / "checkpoints"
     mine = digest({**identity, "start": weights_digest(model)})
-    if not mark.exists() or json.loads(mark.read_text(encoding="utf-8"))["digest"] != mine:
-        shutil.rmtree(output, ignore_errors=True)
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    mark.write_text(json.dumps({"digest": mine}), encoding="utf-8")
-    whole = []
-    for folder in checkpoints.glob("checkpoint-*"):
-        if (folder / COMPLETE).exists():
-            whole.append(folder)
-        else:
+    same = mark.exists() and json.loads(mark.read_text(encoding="utf-8"))["digest"] == mine
+    found = list(checkpoints.glob("checkpoint-*"))
+    whole = [folder for folder in found if same and (folder / COMPLETE).exists()]
+    if whole:
+        for folder in set(found) - set(whole):
             shutil.rmtree(folder)
-    return max(whole, key=_step, default=None)
+        return max(whole, key=_step)
+    for own in ("checkpoints", "best", "best.new", "merged", "start"):
+        shutil.rmtree(output / own, ignore_errors=True)
+    (output / "curves.jsonl").unlink(missing_ok=True)
+    checkpoints.mkdir(parents=True)
+    mark.write_text(json.dumps({"digest": mine}), encoding="utf-8")
+    return None
 
 
 def run(trainer: Any, watch: Watch, resume: Path | None) -> Outcome:

@@ -80,6 +80,8 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
             return RolloutSample([pad], [pad], [0], [0.0], None, {})
         where = f"episode {index} of the step"
         check_masks(where, sample.completion_ids, sample.sampled_mask)
+        if not sample.prompt_ids:
+            raise TrainingError(f"{where}: prompt", rule="at least one token", remedy="correct the sampler")
         if not math.isfinite(sample.reward):
             raise TrainingError(
                 f"{where}: reward", seen=sample.reward, rule="finite, or None if invalid", remedy="correct the reward"
@@ -104,9 +106,9 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         if valid:
             figures["reward"] = sum(sample.reward or 0.0 for sample in valid) / len(valid)
             figures["length"] = sum(sum(sample.sampled_mask) for sample in valid) / len(valid)
-            for key in sorted({key for sample in valid for key in sample.metrics}):
-                values = [sample.metrics[key] for sample in valid if key in sample.metrics]
-                figures[key] = sum(values) / len(values)
+            names = sorted({key for sample in valid for key in sample.metrics})
+            columns = {key: [sample.metrics[key] for sample in valid if key in sample.metrics] for key in names}
+            figures["metrics"] = {key: sum(values) / len(values) for key, values in columns.items()}
         if valid and scored:
             # Mean of -log p over tokens drawn from p: an unbiased estimate of the entropy, over all valid rows.
             drawn = [
@@ -144,7 +146,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         kept = batch["completion_mask"] * batch["tool_mask"]
         batch["num_items_in_batch"] = self.accelerator.gather(kept.sum()).sum()
         self._empty = not bool(batch["num_items_in_batch"])
-        self._watch.note(rows_with_advantage=float((batch["advantages"] != 0).sum()))
+        self._watch.note(metrics={"rows_with_advantage": float((batch["advantages"] != 0).sum())})
         return batch
 
     def _kl(self, batch: dict[str, Any], mask: torch.Tensor) -> float:

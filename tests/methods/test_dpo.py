@@ -86,6 +86,7 @@ def test_an_adapter_learns_against_the_base_without_it(
     [
         (PairSample([2], [7, 9], [1], [8], [1]), "preferred trajectory 0"),
         (PairSample([2], [7], [1], [8], [0]), "rejected trajectory 0"),
+        (PairSample([], [7], [1], [8], [1]), "prompt of pair 0"),
     ],
 )
 def test_a_bad_pair_is_refused(

@@ -268,6 +268,7 @@ def test_the_tie_to_the_start_is_to_the_weights_that_came_in(
     [
         (episode(7, float("nan")), "reward is nan"),
         (RolloutSample([2], [7, 8], [1], [-1.0, -1.0], 1.0, {}), "mask must have one entry"),
+        (RolloutSample([], [7, 8], [1, 1], [-1.0, -1.0], 1.0, {}), "prompt"),
         (RolloutSample([2], [7, 8], [0, 0], [-1.0, -1.0], 1.0, {}), "at least one token"),
         (RolloutSample([2], [7, 8], [1, 1], [-1.0], 1.0, {}), "number of log-probs"),
     ],

@@ -114,6 +114,26 @@ def test_an_interrupted_run_ends_in_the_weights_of_an_uninterrupted_one(
     assert (second.step, second.validation) == (first.step, first.validation)
 
 
+def test_a_run_cut_before_its_first_checkpoint_starts_over_without_double_rows(
+    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    def power_cut(model: Any) -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sft.fit(new_model(), tokenizer, DEMONSTRATIONS, QUICK, seed=1, output=tmp_path, validate=power_cut)
+    again = sft.fit(new_model(), tokenizer, DEMONSTRATIONS, QUICK, seed=1, output=tmp_path)
+    assert again.resumed_from is None
+    assert len((tmp_path / "curves.jsonl").read_text(encoding="utf-8").splitlines()) == len(again.curve) == 8
+
+
+def test_a_finished_run_is_not_trained_again(new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path) -> None:
+    first = sft.fit(new_model(), tokenizer, DEMONSTRATIONS, QUICK, seed=1, output=tmp_path, validate=lambda _: 0.5)
+    again = sft.fit(new_model(), tokenizer, DEMONSTRATIONS, QUICK, seed=1, output=tmp_path, validate=lambda _: 0.9)
+    assert again.resumed_from == 8
+    assert (again.step, again.validation, again.curve) == (first.step, first.validation, first.curve)
+
+
 def test_a_folder_of_another_run_is_not_gone_on_with(
     new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
