@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import time
 from typing import Any, NamedTuple
@@ -159,26 +158,31 @@ class Supervisor:
 
     def _wipe(self) -> bool:
         """Empty the scratch folders; False asks for a new sandbox instead."""
-        deadline = time.monotonic() + 1
-        for folder in SCRATCH:
+        for scratch in SCRATCH:
             # The folder itself belongs to the program's user: its mode and its times could carry something over.
-            os.chmod(folder, 0o1777)
-            state = os.statvfs(folder)
+            os.chmod(scratch, 0o1777)
+            state = os.statvfs(scratch)
             if state.f_files - state.f_ffree > _WORTH_WIPING:
                 return False
-            for name in os.listdir(folder):
-                path = f"{folder}/{name}"
-                try:
-                    if os.path.isdir(path) and not os.path.islink(path):
-                        shutil.rmtree(path)
-                    else:
-                        os.unlink(path)
-                except (OSError, RecursionError):
-                    return False
-                if time.monotonic() > deadline:
-                    return False
-            os.utime(folder, (0, 0))
+            try:
+                _empty(scratch)
+            except (OSError, RecursionError):
+                return False
+            os.utime(scratch, (0, 0))
         return True
+
+
+def _empty(scratch: str) -> None:
+    """Remove what is in a folder; no process is left that could change it meanwhile."""
+    for folder, folders, files in os.walk(scratch, topdown=False):
+        for name in files:
+            os.unlink(f"{folder}/{name}")
+        for name in folders:
+            path = f"{folder}/{name}"
+            if os.path.islink(path):
+                os.unlink(path)
+            else:
+                os.rmdir(path)
 
 
 def _pids() -> list[int]:

@@ -16,7 +16,6 @@ import resource
 import select
 import signal
 import sys
-import sysconfig
 import time
 from typing import Any, NoReturn
 
@@ -46,18 +45,13 @@ def main() -> NoReturn:
 
 
 def _ruleset() -> int:
-    libraries = {os.path.realpath(path) for path in ("/lib", "/lib64", "/usr/lib/x86_64-linux-gnu")}
-    triplet = sysconfig.get_config_var("MULTIARCH")
-    readable = {
-        sysconfig.get_path("stdlib"),
-        sysconfig.get_path("platstdlib"),
-        "/usr/share/zoneinfo",
-        "/etc/ld.so.cache",
-    }
-    readable |= {path for path in libraries if path != "/usr/lib"}
-    if triplet:
-        readable.add(f"/usr/lib/{triplet}")
-    rules = [(path, landlock.READ if os.path.isdir(path) else landlock.READ & ~8) for path in sorted(readable)]
+    # The interpreter's own folder and the places of shared libraries; `sysconfig` knows more, for a megabyte.
+    multiarch = getattr(sys.implementation, "_multiarch", "")
+    readable = {os.path.dirname(os.__file__), "/usr/share/zoneinfo", "/etc/ld.so.cache", f"/usr/lib/{multiarch}"}
+    readable |= {os.path.realpath(path) for path in ("/lib", "/lib64")}
+    # Too wide: where libraries lie in /usr/lib itself, a program does without extensions that load more of them.
+    readable -= {"/usr/lib", "/usr/lib/"}
+    rules = [(path, landlock.READ if os.path.isdir(path) else landlock.READ_FILE) for path in sorted(readable)]
     rules += [(path, landlock.SCRATCH) for path in supervisor.SCRATCH]
     rules += [(f"/dev/{name}", landlock.DEVICE) for name in ("null", "zero", "urandom", "random")]
     return landlock.ruleset(rules)
