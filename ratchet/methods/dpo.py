@@ -85,6 +85,7 @@ def fit(
     from ratchet.methods.callbacks import Watch
     from ratchet.methods.dpo_trainer import MaskedPreference, PairDPOTrainer
 
+    fitting.score_targets_only()
     rows = [{key: list(value) for key, value in pair._asdict().items()} for pair in pairs]
     indices = fitting.order(len(rows), settings.epochs, seed)
     steps = math.ceil(len(indices) / settings.batch_size)

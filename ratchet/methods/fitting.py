@@ -216,6 +216,26 @@ def hush() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+def score_targets_only() -> None:
+    """Have TRL's LM head skip positions without a target on a CPU, as it does on a GPU.
+
+    Elsewhere TRL multiplies every position by the vocabulary and throws the masked ones away (it does so for
+    accelerators that compile per shape). Same values, and a quarter less time to train a small policy in which two
+    tokens of three are masked. Where another version of TRL decides otherwise, nothing changes.
+    """
+    from trl.trainer import utils
+
+    original = getattr(utils, "_use_triton", None)
+    if original is None or hasattr(original, "on_cpu"):
+        return
+
+    def compact(device: torch.device) -> bool:
+        return device.type == "cpu" or bool(original(device))
+
+    compact.on_cpu = True  # type: ignore[attr-defined]
+    utils._use_triton = compact
+
+
 def order(count: int, passes: float, seed: int) -> list[int]:
     """Indices of `passes` shuffled passes over `count` items: fixed before training, so a resumed run sees the same."""
     generator = torch.Generator().manual_seed(seed)

@@ -114,6 +114,7 @@ def fit(
     from ratchet.methods.callbacks import Watch
     from ratchet.methods.grpo_trainer import EpisodeGRPOTrainer
 
+    fitting.score_targets_only()
     stride = settings.iterations
     every = settings.validate_every or settings.steps
     resume = fitting.prepare(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -169,6 +169,17 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
                 policy, _, _ = self._get_per_token_logps_and_entropies(self.model, ids, attention, kept)
         distance = start - policy
         return float(((distance.exp() - distance - 1) * mask).sum() / mask.sum().clamp(min=1))
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss; the LM head scores sampled tokens only, since TRL masks the others after it."""
+        unsampled = inputs["tool_mask"] == 0
+
+        def sampled_only(*, labels: torch.Tensor, **kwargs: Any) -> Any:
+            labels = labels.clone()
+            labels[:, -unsampled.size(1) :].masked_fill_(unsampled, -100)
+            return model(labels=labels, **kwargs)
+
+        return cast(torch.Tensor, super()._compute_loss(sampled_only, inputs))
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """One update; a step in which no row teaches moves no weight, not even by momentum."""

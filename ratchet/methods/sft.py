@@ -79,6 +79,7 @@ def fit(
 
     from ratchet.methods.callbacks import Watch
 
+    fitting.score_targets_only()
     rows = [{"input_ids": list(sample.input_ids), "labels": labels(sample)} for sample in samples]
     indices = fitting.order(len(rows), settings.epochs, seed)
     steps = math.ceil(len(indices) / settings.batch_size)

@@ -32,6 +32,22 @@ def test_targets_are_the_masked_in_tokens_and_nothing_else() -> None:
     assert sft.labels(sample([4, 5, 6, 9], [0, 1, 1, 0])) == [-100, 5, 6, -100]
 
 
+def test_the_loss_is_the_mean_over_the_masked_in_tokens(
+    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    import torch
+
+    data = [sample([2, 3, 7, 9, 8], [0, 0, 1, 0, 1]), sample([4, 3, 11, 9], [0, 0, 1, 0])]
+    values = []
+    for row in data:
+        logps = new_model()(input_ids=torch.tensor([row.input_ids])).logits[0].log_softmax(-1)
+        values += [logps[at - 1, row.input_ids[at]] for at, bit in enumerate(row.sampled_mask) if bit]
+    loss = -torch.stack(values).mean()
+    settings = sft.Settings(epochs=1, batch_size=2)
+    outcome = sft.fit(new_model(), tokenizer, data, settings, seed=1, output=tmp_path)
+    assert outcome.curve[0].loss == pytest.approx(loss.item(), abs=1e-5)
+
+
 def test_loss_falls_and_the_kept_checkpoint_is_the_best_on_validation(
     new_model: Callable[..., Any], tokenizer: Any, likes_target: Callable[[Any], float], tmp_path: Path
 ) -> None:
