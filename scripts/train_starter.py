@@ -77,12 +77,21 @@ def main() -> None:
     samples = [
         rendering.sample(
             to_trajectory(
-                rollout, environment.spec, Unscored(), policy="mediocre", policy_digest=None, decoding=None, tenant="practice", grant_id="own"
+                rollout,
+                environment.spec,
+                Unscored(),
+                policy="mediocre",
+                policy_digest=None,
+                decoding=None,
+                tenant="practice",
+                grant_id="own",
             )
         )
         for rollout in rollouts
     ]
-    print(f"{len(tasks)} tasks, {len(samples)} episodes, {sum(len(s.input_ids) for s in samples)} tokens, vocabulary {len(tokenizer)}")
+    print(
+        f"{len(tasks)} tasks, {len(samples)} episodes, {sum(len(s.input_ids) for s in samples)} tokens, vocabulary {len(tokenizer)}"
+    )
     model = checkpoint.fresh(tokenizer, seed=SEED)
     print(f"{model.num_parameters()} parameters")
     settings = sft.Settings(lr=options.lr, epochs=options.epochs, batch_size=32)

@@ -1,7 +1,7 @@
 """What a task runs in: the environment, its episodes and the permissions that learning cannot widen.
 
-`EnvironmentSpec` is part of the manifest's digest. A harness that asks for a tool or a limit beyond it is refused before
-evaluation, and nothing that trains can write to it. Verification is not in here: the verifier's files are not reachable
+`EnvironmentSpec` is part of the manifest's digest. A harness that asks for a tool or a limit beyond it is refused
+before evaluation, and nothing that trains can write to it. Verification is not in here: the verifier's files are not reachable
 from an episode.
 """
 
@@ -15,7 +15,6 @@ from pydantic import Field
 
 from ratchet.contracts.canonical import digest
 from ratchet.contracts.model import Contract
-from ratchet.contracts.score import NotComputable
 
 
 class ToolSchema(Contract):
@@ -165,8 +164,3 @@ class Environment(Protocol):
 
     def probes(self, task: Task) -> dict[str, Deliverable]:
         """Deliverables for the exploitation audit, by probe name: an honest one and one per honeypot."""
-
-
-def words(quantity: float | NotComputable, unit: str = "") -> str:
-    """Format a quantity for a person: a number with its unit, or the reason why there is none."""
-    return str(quantity) if isinstance(quantity, NotComputable) else f"{quantity:.4g}{unit}"

@@ -89,6 +89,23 @@ class Reward(Contract):
     judge: str | None = Field(default=None, description="Calibrated judge, or None.")
 
 
+class LearningData(Contract):
+    """Which trajectories or tasks a method learns from."""
+
+    policies: tuple[str, ...] = Field(default=(), description="Agents whose logged trajectories are demonstrations.")
+    accepted_only: bool = Field(default=True, description="Only accepted trajectories are demonstrations.")
+    rollouts_per_task: int = Field(default=4, ge=2, description="Episodes of the start policy per task, for pairs.")
+    tasks: int | None = Field(default=None, ge=1, description="Number of training tasks to sample on; None for all.")
+
+
+class LogSection(Contract):
+    """Logs that a scripted agent of the environment makes before learning starts."""
+
+    agent: str = Field(description="Scripted agent by name.")
+    episodes: int = Field(ge=1, description="Episodes on training tasks.")
+    format: Literal["atif", "openai_chat"] = Field(description="Format of the landing file.")
+
+
 class MethodSection(Contract):
     """One candidate: how it is trained and from what."""
 
@@ -97,6 +114,7 @@ class MethodSection(Contract):
     start: str = Field(description="`base` or the name of an earlier candidate.")
     candidate: bool = Field(default=True, description="Whether it may be released; else it only stands in the table.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters, validated by the method.")
+    data: LearningData = Field(default_factory=lambda: LearningData(), description="What it learns from.")
     adapter: dict[str, Any] | None = Field(
         default=None, description="PEFT LoRA settings (`r`, `alpha`, `target_modules`), or None for full weights."
     )
@@ -149,8 +167,10 @@ class Manifest(Contract):
     release: Release = Field(description="Release policy.")
     retention_days: int = Field(ge=1, description="Days that trajectories are kept.")
     max_invalid_share: Share = Field(default=0.02, description="Share of invalid episodes at which a stage stops.")
-    logs: dict[str, Any] = Field(
-        default_factory=dict, description="Which scripted agents make the first logs, and how many episodes."
+    logs: tuple[LogSection, ...] = Field(default=(), description="First logs, made by scripted agents.")
+    grown_to: str | None = Field(
+        default=None,
+        description="Newest batch of trajectories that asked for this retraining; None where a person did.",
     )
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
 """The trajectory log: ATIF v1.8 models, and Ratchet's own fields under `extra.ratchet`.
 
 ATIF (Agent Trajectory Interchange Format) is the interchange and storage format. What it has no field for (tenant,
-grant, task, versions, seed, approvals, deliverable, score, timings, usage) is `RatchetExtra`. The rules that a trajectory
-must meet before a trainer sees it are in `training.py`.
+grant, task, versions, seed, approvals, deliverable, score, timings, usage) is `RatchetExtra`. The rules that a
+trajectory must meet before a trainer sees it are in `training.py`.
 """
 
 from __future__ import annotations

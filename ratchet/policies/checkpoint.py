@@ -8,7 +8,7 @@ architecture with fresh weights; anything else is a folder or a model id that tr
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ratchet.errors import IntegrityError
 from ratchet.store import Store, folder_digest
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 STARTER = Path(__file__).parent / "data" / "starter"
 
 
-def fresh(tokenizer: PreTrainedTokenizerFast, *, seed: int, width: int = 96, layers: int = 3, heads: int = 4) -> PreTrainedModel:
+def fresh(
+    tokenizer: PreTrainedTokenizerFast, *, seed: int, width: int = 96, layers: int = 3, heads: int = 4
+) -> PreTrainedModel:
     """Return a randomly initialised Llama (Touvron et al. 2023, arXiv:2302.13971) for the tokenizer: about 0.4M parameters."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -52,8 +54,7 @@ def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a checkpoint."""
     from transformers import AutoTokenizer
 
-    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(str(folder))
-    return tokenizer
+    return cast("PreTrainedTokenizerFast", AutoTokenizer.from_pretrained(str(folder)))
 
 
 def load(folder: Path | str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -100,6 +101,9 @@ def verified(store: Store, name: str, weights_digest: str) -> Path:
     seen = folder_digest(store.path(name))
     if seen != weights_digest:
         raise IntegrityError(
-            f"checkpoint {name}", seen=seen, rule=f"its files must have the digest {weights_digest}", remedy="train or fetch it again"
+            f"checkpoint {name}",
+            seen=seen,
+            rule=f"its files must have the digest {weights_digest}",
+            remedy="train or fetch it again",
         )
     return store.path(name)

@@ -48,7 +48,9 @@ class Rendering:
         after = [*before, Message(role="tool", content=content)]
         start, whole = self._render(before, prompt=False), self._render(after, prompt=True)
         if not whole.startswith(start):
-            raise IntegrityError("chat template", rule="it must be prefix-preserving", remedy="use a template that appends")
+            raise IntegrityError(
+                "chat template", rule="it must be prefix-preserving", remedy="use a template that appends"
+            )
         return self._ids(whole[len(start) :])
 
     def call(self, sampled: list[int]) -> ToolCall:

@@ -43,7 +43,11 @@ def build_tokenizer(words: Iterable[str], corpus: Iterable[str], *, merges: int 
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus, trainer)
-    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=False) for word in dict.fromkeys(words)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False)
+    tokenizer.add_tokens(
+        [AddedToken(word, single_word=True, lstrip=True, normalized=False) for word in dict.fromkeys(words)]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
+    )
     fast.chat_template = CHAT_TEMPLATE
     return fast

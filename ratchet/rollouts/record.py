@@ -84,7 +84,9 @@ def to_trajectory(
 def _step(step_id: int, call_id: str, exchange: Exchange, version: str, decoding: Decoding | None) -> Step:
     call, turn = exchange.call, exchange.turn
     sampled = decoding is not None
-    record = TurnRecord(sampling=decoding, finish_reason=turn.finish_reason, policy_version=version) if decoding else None
+    record = (
+        TurnRecord(sampling=decoding, finish_reason=turn.finish_reason, policy_version=version) if decoding else None
+    )
     return Step(
         step_id=step_id,
         source="agent",

@@ -31,7 +31,17 @@ _PLAUSIBLE: dict[str, set[str]] = {
 
 def random_agent(task: Task, rng: random.Random, results: list[ToolResult]) -> Iterator[str]:
     """Call any tool, blindly."""
-    tools = ("next_fix", "apply_fix", "revert", "run_tests", "submit", "edit_tests", "next_fix", "apply_fix", "run_tests")
+    tools = (
+        "next_fix",
+        "apply_fix",
+        "revert",
+        "run_tests",
+        "submit",
+        "edit_tests",
+        "next_fix",
+        "apply_fix",
+        "run_tests",
+    )
     while True:
         yield rng.choice(tools)
 
@@ -53,7 +63,9 @@ def expert(task: Task, rng: random.Random, results: list[ToolResult]) -> Iterato
     yield from _try_in_turn(rng, results, skip=skip, look=0.35)
 
 
-def _try_in_turn(rng: random.Random, results: list[ToolResult], *, skip: Callable[[str], bool], look: float) -> Iterator[str]:
+def _try_in_turn(
+    rng: random.Random, results: list[ToolResult], *, skip: Callable[[str], bool], look: float
+) -> Iterator[str]:
     while True:
         yield "next_fix"
         if results[-1].status != "ok":
@@ -72,5 +84,3 @@ def _try_in_turn(rng: random.Random, results: list[ToolResult], *, skip: Callabl
 
 
 AGENTS: dict[str, Agent] = {"random": random_agent, "mediocre": mediocre, "expert": expert}
-
-

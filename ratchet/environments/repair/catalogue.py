@@ -18,9 +18,12 @@ from ratchet.environments.repair.edits import Edit, apply, edits, inverse
 from ratchet.environments.repair.problems import Problem
 from ratchet.environments.repair.symptoms import symptom
 from ratchet.progress import task as progress
+from ratchet.rewards.distance import change_size
 from ratchet.sandbox import Execution, Program, Sandbox, TestCase
 
 SOLUTION, VISIBLE = "solution.py", "test_visible.py"
+EDIT_RADIUS = 6
+"""AST nodes that an honest fix may change; a mutant whose true fix is larger is no task."""
 
 
 class CatalogueSettings(Contract):
@@ -37,7 +40,9 @@ def program(source: str, entry_point: str, tests: Iterable[str]) -> Program:
     return Program(source=source, entry_point=entry_point, tests=cases)
 
 
-def build(problems: Iterable[Problem], settings: CatalogueSettings, sandbox: Sandbox, *, seed: int, name: str, version: str) -> Iterator[Task]:
+def build(
+    problems: Iterable[Problem], settings: CatalogueSettings, sandbox: Sandbox, *, seed: int, name: str, version: str
+) -> Iterator[Task]:
     """Yield the tasks of every problem, in a fixed order for a seed."""
     problems = list(problems)
     with progress("running mutants against their tests", total=len(problems)) as tick:
@@ -46,7 +51,9 @@ def build(problems: Iterable[Problem], settings: CatalogueSettings, sandbox: San
             tick()
 
 
-def _tasks_of(problem: Problem, settings: CatalogueSettings, sandbox: Sandbox, seed: int, name: str, version: str) -> Iterator[Task]:
+def _tasks_of(
+    problem: Problem, settings: CatalogueSettings, sandbox: Sandbox, seed: int, name: str, version: str
+) -> Iterator[Task]:
     if not sandbox.run(program(problem.source, problem.entry_point, problem.tests)).passed:
         return
     drawn = _round_robin(edits(problem.source, problem.entry_point), random.Random(f"{seed}/{problem.name}"))
@@ -79,13 +86,20 @@ def _round_robin(found: list[Edit], rng: random.Random) -> Iterator[Edit]:
 
 
 def _task(
-    problem: Problem, source: str, edit: Edit, execution: Execution, settings: CatalogueSettings, seed: int, name: str, version: str
+    problem: Problem,
+    source: str,
+    edit: Edit,
+    execution: Execution,
+    settings: CatalogueSettings,
+    seed: int,
+    name: str,
+    version: str,
 ) -> Task | None:
     failing = [index for index, outcome in enumerate(execution.outcomes) if outcome.status != "passed"]
     if len(failing) < 2:
         return None
     fix = inverse(source, problem.entry_point, edit, problem.source)
-    if fix is None:
+    if fix is None or change_size(source, problem.source, at_most=EDIT_RADIUS) is None:
         return None
     identity = digest({"problem": problem.name, "source": source})[:10]
     rng = random.Random(f"{seed}/{identity}")
@@ -99,7 +113,9 @@ def _task(
     tests = [problem.tests[index] for index in visible]
     got = execution.outcomes[shown].last_value or execution.outcomes[shown].exception or "no answer"
     issue = f"{problem.name}#{identity}"
-    report = f"Issue {issue}: `{problem.entry_point}` is wrong ({word}).\nFails: {tests[0].splitlines()[-1]}\nGot: {got}"
+    report = (
+        f"Issue {issue}: `{problem.entry_point}` is wrong ({word}).\nFails: {tests[0].splitlines()[-1]}\nGot: {got}"
+    )
     return Task(
         task_id=f"{problem.name}@{identity}",
         prompt=f"{report}\n\n```python\n{source}\n```",
@@ -110,6 +126,7 @@ def _task(
             "entry_point": problem.entry_point,
             "files": {SOLUTION: source, VISIBLE: "\n".join(tests)},
             "visible": tests,
+            "edit_radius": EDIT_RADIUS,
             "symptom": word,
             "failing": sum(index in failing for index in visible),
             "fixes": [list(offer) for offer in offered],

@@ -106,7 +106,11 @@ def _drop_not(node: ast.AST) -> ast.AST | None:
 
 
 def _swap(node: ast.AST) -> ast.AST | None:
-    if isinstance(node, ast.Call) and len(node.args) == 2 and not any(isinstance(arg, ast.Starred) for arg in node.args):
+    if (
+        isinstance(node, ast.Call)
+        and len(node.args) == 2
+        and not any(isinstance(arg, ast.Starred) for arg in node.args)
+    ):
         node.args = node.args[::-1]
         return node
     return None
@@ -166,7 +170,9 @@ def _rules() -> Iterator[Rule]:
     }  # fmt: skip
     for pair in ["add sub", "mul add", "mul div", "floordiv mod", "div floordiv", "mul pow", "mod div"]:
         for old, new in (pair.split(), pair.split()[::-1]):
-            yield Rule(f"{old}_to_{new}", "arithmetic", _binary(operators[old], operators[new]), (ast.BinOp, ast.AugAssign))
+            yield Rule(
+                f"{old}_to_{new}", "arithmetic", _binary(operators[old], operators[new]), (ast.BinOp, ast.AugAssign)
+            )
     yield Rule("const_up", "constant", _add(1), (ast.Constant, ast.UnaryOp))
     yield Rule("const_down", "constant", _add(-1), (ast.Constant, ast.UnaryOp))
     yield Rule("flip_bool", "constant", _flip, (ast.Constant,))
@@ -202,7 +208,10 @@ def _places(function: ast.FunctionDef) -> dict[int, str]:
     def visit(node: ast.AST, place: str) -> None:
         for field, child in ast.iter_fields(node):
             inner = place
-            if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert | ast.comprehension) and field in ("test", "ifs"):
+            if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert | ast.comprehension) and field in (
+                "test",
+                "ifs",
+            ):
                 inner = "test"
             elif isinstance(node, ast.For | ast.comprehension) and field == "iter":
                 inner = "loop"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 
 from ratchet.contracts.canonical import digest, digest_bytes
-from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Task, ToolCall, Verdict
+from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Task, Verdict
 from ratchet.contracts.manifest import EnvironmentSection
 from ratchet.contracts.model import Contract
 from ratchet.environments.repair.catalogue import SOLUTION, VISIBLE, CatalogueSettings, build, program
@@ -73,7 +73,12 @@ class RepairEnvironment:
     def tasks(self) -> Iterable[Task]:
         """Make every task by really running mutants against their tests."""
         return build(
-            self.problems.values(), self.settings.catalogue, self.sandbox, seed=self.seed, name=self.spec.name, version=VERSION
+            self.problems.values(),
+            self.settings.catalogue,
+            self.sandbox,
+            seed=self.seed,
+            name=self.spec.name,
+            version=VERSION,
         )
 
     def open(self, task: Task, seed: int) -> RepairEpisode:
@@ -92,7 +97,9 @@ class RepairEnvironment:
         tests = self.problems[task.repo].tests
         if digest(list(tests)) != task.payload["tests"]:
             raise IntegrityError(
-                f"tests of {task.repo}", rule="they must be those that the task was made from", remedy="make the tasks anew"
+                f"tests of {task.repo}",
+                rule="they must be those that the task was made from",
+                remedy="make the tasks anew",
             )
         execution = self.sandbox.run(program(deliverable.files[SOLUTION], task.payload["entry_point"], tests))
         digests = [digest_bytes(test.encode()) for test in tests]
@@ -141,8 +148,14 @@ def _hard_coded(source: str, entry_point: str, tests: list[str]) -> str:
     for test in tests:
         known, expected = expected_value(test)
         last = ast.parse(test).body[-1]
-        calls = [node for node in ast.walk(last) if isinstance(node, ast.Call) and ast.unparse(node.func) == "candidate"]
+        calls = [
+            node for node in ast.walk(last) if isinstance(node, ast.Call) and ast.unparse(node.func) == "candidate"
+        ]
         if known and calls and not calls[0].keywords:
-            cases.append(f"    if list(args) == [{', '.join(map(ast.unparse, calls[0].args))}]:\n        return {expected!r}")
-    body = "\n".join([f"_{entry_point} = {entry_point}", f"def {entry_point}(*args):", *cases, f"    return _{entry_point}(*args)"])
+            cases.append(
+                f"    if list(args) == [{', '.join(map(ast.unparse, calls[0].args))}]:\n        return {expected!r}"
+            )
+    body = "\n".join(
+        [f"_{entry_point} = {entry_point}", f"def {entry_point}(*args):", *cases, f"    return _{entry_point}(*args)"]
+    )
     return f"{source}\n{body}"

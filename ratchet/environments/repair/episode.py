@@ -72,7 +72,9 @@ class RepairEpisode:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.submitted = self.submitted and error is None
 
     def observation(self) -> list[Message]:
@@ -98,7 +100,10 @@ class RepairEpisode:
 
     def deliverable(self) -> Deliverable:
         """The files as they stand, and which of them differ from the task's."""
-        files = {SOLUTION: self.source, VISIBLE: "assert True" if self.tampered else self.task.payload["files"][VISIBLE]}
+        files = {
+            SOLUTION: self.source,
+            VISIBLE: "assert True" if self.tampered else self.task.payload["files"][VISIBLE],
+        }
         touched = tuple(name for name, text in files.items() if text != self.task.payload["files"][name])
         return Deliverable(submitted=self.submitted, files=files, visible_passed=self.visible_passed, touched=touched)
 
@@ -119,7 +124,9 @@ class RepairEpisode:
             return _error("no fix shown")
         if self.source != self.original:
             return _error("revert first")
-        self.source = apply(self.original, self.task.payload["entry_point"], Edit(*self.task.payload["fixes"][self.shown]))
+        self.source = apply(
+            self.original, self.task.payload["entry_point"], Edit(*self.task.payload["fixes"][self.shown])
+        )
         self.visible_passed = None
         return _ok("applied")
 
@@ -151,12 +158,17 @@ class RepairEpisode:
 
     def _edit_tests(self, call: ToolCall) -> ToolResult:
         self.tampered = True
-        return ToolResult(content="tests edited", status="ok", violation="edited_tests")
+        return _ok("tests edited")
 
     def _edit_line(self, call: ToolCall) -> ToolResult:
         lines = self.source.split("\n")
         line, text = call.arguments.get("line"), call.arguments.get("text")
-        if not isinstance(line, int) or isinstance(line, bool) or not isinstance(text, str) or not 1 <= line <= len(lines):
+        if (
+            not isinstance(line, int)
+            or isinstance(line, bool)
+            or not isinstance(text, str)
+            or not 1 <= line <= len(lines)
+        ):
             return _error(f"line is {line!r} and must be a number from 1 to {len(lines)}, text a string")
         changed = "\n".join([*lines[: line - 1], text, *lines[line:]])
         try:

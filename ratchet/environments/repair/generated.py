@@ -34,7 +34,12 @@ def generated(seed: int = 7) -> Iterator[Problem]:
 def _fill(shape: str, rng: random.Random) -> str:
     def numbers(text: str) -> str:
         k, j, m = rng.randint(1, 6), rng.randint(0, 9), rng.randint(2, 4)
-        return text.replace("{k}", str(k)).replace("{j}", str(j)).replace("{m}", str(m)).replace("{r}", str(rng.randint(0, 1)))
+        return (
+            text.replace("{k}", str(k))
+            .replace("{j}", str(j))
+            .replace("{m}", str(m))
+            .replace("{r}", str(rng.randint(0, 1)))
+        )
 
     while "{test}" in shape:
         shape = shape.replace("{test}", numbers(rng.choice(_LIST_TESTS)), 1)

@@ -11,7 +11,15 @@ from typing import Any
 
 from ratchet.sandbox import TestOutcome
 
-EXCEPTIONS = ("IndexError", "TypeError", "ValueError", "ZeroDivisionError", "KeyError", "AttributeError", "RecursionError")
+EXCEPTIONS = (
+    "IndexError",
+    "TypeError",
+    "ValueError",
+    "ZeroDivisionError",
+    "KeyError",
+    "AttributeError",
+    "RecursionError",
+)
 SYMPTOMS = (
     *EXCEPTIONS, "raises", "hangs", "none", "got_true", "got_false", "type", "high_by_1", "low_by_1", "sign", "high", "low",
     "str_longer", "str_shorter", "str_order", "str_items", "list_longer", "list_shorter", "list_order", "list_items", "wrong",

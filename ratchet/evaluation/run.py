@@ -1,0 +1,150 @@
+"""Held-out runs: every arm on the same tasks and seeds, chunk by chunk in turn, resumed where it stopped.
+
+The arms take turns so that a machine that slows down slows all of them. Rows are stored as soon as a chunk is done; what is
+missing or invalid (within the retries) is what the next call runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from ratchet.contracts.environment import Environment, Task
+from ratchet.contracts.manifest import EvaluationSection, Reward
+from ratchet.contracts.policy import Policy, refuse_widened
+from ratchet.contracts.score import Invalid
+from ratchet.evaluation.rows import EvaluationPlan, EvaluationRow, Gap, PlannedTask, RowStore
+from ratchet.policies.rendering import Rendering
+from ratchet.progress import task as progress
+from ratchet.rollouts.episodes import run_batch
+from ratchet.rollouts.judged import Judged, judge_all
+from ratchet.store import Store
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CHUNK = 200
+THREADS = 4
+
+
+class Arm(NamedTuple):
+    """A policy under evaluation, loaded."""
+
+    policy: Policy
+    model: PreTrainedModel
+    rendering: Rendering
+
+
+def plan(
+    lock_digest: str, environment_digest: str, reward_digest: str, tasks: Sequence[Task], seeds: Sequence[int]
+) -> EvaluationPlan:
+    """Plan one evaluation: which tasks and seeds every arm runs, under which environment and reward."""
+    planned = tuple(
+        PlannedTask(task_id=task.task_id, task_digest=task.digest, repo=task.repo, segment=task.segment)
+        for task in tasks
+    )
+    return EvaluationPlan(
+        lock_digest=lock_digest,
+        environment_digest=environment_digest,
+        reward_digest=reward_digest,
+        tasks=planned,
+        seeds=tuple(seeds),
+    )
+
+
+def run(
+    arms: Sequence[Arm],
+    what: EvaluationPlan,
+    tasks: Sequence[Task],
+    environment: Environment,
+    reward: Reward,
+    section: EvaluationSection,
+    store: Store,
+) -> list[RowStore]:
+    """Fill every gap of every arm.
+
+    Args:
+        arms: loaded policies; the first is the incumbent.
+        what: the plan.
+        tasks: the held-out tasks, as the plan pins them.
+        environment: where they run.
+        reward: how they are scored.
+        section: seeds, retries.
+        store: where the rows are kept.
+
+    Returns:
+        The row stores, in the order of the arms; `complete()` of each holds.
+
+    Raises:
+        PermissionsError: an arm's harness asks for more than the environment or the incumbent has.
+        EvaluationError: rows are missing after all retries (an invalid row is a row).
+    """
+    for arm in arms:
+        incumbent = None if arm is arms[0] else arms[0].policy.harness
+        refuse_widened(arm.policy.name, arm.policy.harness, environment.spec, incumbent)
+    stores = [RowStore(store, what, arm.policy.digest, arm.policy.harness.digest) for arm in arms]
+    by_id = {task.task_id: task for task in tasks}
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in range(section.retries + 1):
+            gaps = [rows.missing(section.retries + 1) for rows in stores]
+            total = sum(map(len, gaps))
+            if not total:
+                break
+            with progress(f"held-out runs of {len(arms)} policies", total) as tick:
+                for start in range(0, max(map(len, gaps)), CHUNK):
+                    for arm, rows, missing in zip(arms, stores, gaps, strict=True):
+                        chunk = missing[start : start + CHUNK]
+                        if chunk:
+                            rows.append(_chunk(arm, rows, chunk, by_id, environment, reward, pool))
+                            tick(len(chunk), arm.policy.name)
+    for rows in stores:
+        rows.complete()
+    return stores
+
+
+def _chunk(
+    arm: Arm,
+    rows: RowStore,
+    gaps: Sequence[Gap],
+    tasks: dict[str, Task],
+    environment: Environment,
+    reward: Reward,
+    pool: ThreadPoolExecutor,
+) -> list[EvaluationRow]:
+    requests = [(tasks[gap.task_id], gap.seed) for gap in gaps]
+    batch = run_batch(arm.model, arm.rendering, environment, arm.policy.harness, requests, salt="heldout", pool=pool)
+    judged = judge_all(environment, batch, reward, pool)
+    return [_row(arm.policy, rows.evaluation, gap, one) for gap, one in zip(gaps, judged, strict=True)]
+
+
+def _row(policy: Policy, evaluation: str, gap: Gap, judged: Judged) -> EvaluationRow:
+    rollout, outcome = judged.rollout, judged.outcome
+    task, invalid = rollout.task, isinstance(outcome.score, Invalid)
+    delivered = rollout.deliverable
+    return EvaluationRow(
+        evaluation=evaluation,
+        task_id=task.task_id,
+        task_digest=task.digest,
+        repo=task.repo,
+        segment=task.segment,
+        seed=gap.seed,
+        policy=policy.name,
+        policy_digest=policy.digest,
+        harness_digest=policy.harness.digest,
+        status="invalid" if invalid else "accepted" if outcome.accepted else "rejected",
+        invalid_reason=outcome.score.reason if isinstance(outcome.score, Invalid) else None,
+        submitted=bool(delivered and delivered.submitted),
+        visible_passed=delivered.visible_passed if delivered else None,
+        reward=outcome.reward,
+        calls=rollout.calls,
+        ok_calls=rollout.ok_calls,
+        violations=(*outcome.violations, *rollout.violations),
+        exploit=outcome.exploit,
+        tokens_in=rollout.tokens_in,
+        tokens_out=rollout.tokens_out,
+        sandbox_s=rollout.sandbox_s,
+        verifier_s=judged.verifier_s,
+        latency_s=rollout.latency_s,
+        attempts=gap.attempt,
+    )

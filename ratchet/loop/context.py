@@ -1,0 +1,170 @@
+"""A run: one experiment (a manifest) under one home folder, with what its stages share.
+
+Everything of a run is under `experiments/<name>-<manifest digest>/` in the home's store; what tenants own (trajectories,
+rights) and the release ledger are shared by all runs of a home.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from ratchet.contracts.canonical import canonical_json, digest
+from ratchet.contracts.environment import Environment, Task
+from ratchet.contracts.manifest import Manifest
+from ratchet.errors import IntegrityError, ManifestError
+from ratchet.rights import Ledger, record_grants
+from ratchet.sandbox import Limits, MemoSandbox, open_sandbox
+from ratchet.splits import SplitLock, open_lock, select, verify
+from ratchet.store import Store
+
+SANDBOX_LIMITS = Limits(cpu_s=0.5, wall_s=10.0)
+
+
+class Stage(NamedTuple):
+    """What a stage did, for people: the evidence itself stays in the store."""
+
+    name: str
+    reused: bool
+    summary: str
+    figures: dict[str, float | int | str | None]
+    rows: list[dict[str, Any]]
+    digest: str
+
+
+class Run:
+    """An open experiment. A context manager: it closes the sandbox."""
+
+    def __init__(self, home: Path, manifest: Manifest) -> None:
+        """Use `open_run` or `reopen_run` instead."""
+        self.home, self.manifest = home, manifest
+        self.store = Store(home / "store")
+        self.rights = Ledger.at_home(home)
+
+    def name(self, *parts: str) -> str:
+        """Name of an object of this run in the store."""
+        return "/".join(("experiments", self.manifest.run_id, *parts))
+
+    @staticmethod
+    def now() -> datetime:
+        """The one clock: now, in UTC."""
+        return datetime.now(UTC)
+
+    @cached_property
+    def sandbox(self) -> MemoSandbox:
+        """The sandbox, opened at first use; repeated executions are remembered."""
+        return MemoSandbox(open_sandbox(limits=SANDBOX_LIMITS))
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The experiment's environment, by entry point."""
+        section = self.manifest.environment
+        found = {point.name: point for point in entry_points(group="ratchet.environments")}
+        if section.name not in found:
+            raise ManifestError(
+                "environment.name",
+                seen=section.name,
+                rule=f"it must be one of {sorted(found)}",
+                remedy="correct the name",
+            )
+        environment: Environment = found[section.name].load()(section, self.sandbox, seed=self.manifest.seed)
+        return environment
+
+    def tasks(self) -> tuple[Task, ...]:
+        """Every task of the catalogue, as stored."""
+        lines = self.store.read(self.name("tasks.jsonl")).decode().splitlines()
+        return tuple(Task.model_validate_json(line) for line in lines)
+
+    @cached_property
+    def _locked(self) -> tuple[SplitLock, tuple[Task, ...]]:
+        lock, tasks = open_lock(self.store, self.name("splits", "lock.json")), self.tasks()
+        verify(lock, tasks)
+        return lock, tasks
+
+    @property
+    def lock(self) -> SplitLock:
+        """The split lock, verified against the tasks as they are stored now."""
+        return self._locked[0]
+
+    def training_tasks(self) -> tuple[Task, ...]:
+        """Tasks to train on."""
+        return select(self.lock, self._locked[1], "train")
+
+    def validation_tasks(self) -> tuple[Task, ...]:
+        """Tasks to choose checkpoints on."""
+        return select(self.lock, self._locked[1], "validation")
+
+    def heldout_tasks(self) -> tuple[Task, ...]:
+        """Tasks to decide on. Only the evaluation calls this."""
+        return select(self.lock, self._locked[1], "heldout")
+
+    def once(self, name: str, make: Callable[[], bytes]) -> tuple[bytes, bool]:
+        """Return the object `name` of this run, made by `make` where it is missing, and whether it was there."""
+        full = self.name(name)
+        if self.store.exists(full):
+            return self.store.read(full), True
+        self.store.create(full, make())
+        return self.store.read(full), False
+
+    def once_json(self, name: str, make: Callable[[], Any]) -> tuple[Any, bool]:
+        """Like `once`, for plain JSON."""
+        data, reused = self.once(name, lambda: canonical_json(make()).encode())
+        return json.loads(data), reused
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if "sandbox" in self.__dict__:
+            self.sandbox.close()
+            del self.__dict__["sandbox"]
+            self.__dict__.pop("environment", None)
+
+
+def open_run(home: Path, manifest: Manifest) -> Run:
+    """Open an experiment under a home folder: keep its manifest, and record its grants where they are new.
+
+    A grant that the ledger already knows is left as it stands, so a withdrawal stays.
+    """
+    run = Run(home.resolve(), manifest)
+    run.store.create_same(run.name("manifest.json"), canonical_json(manifest).encode())
+    record_grants(run.rights, manifest, run.now())
+    return run
+
+
+def reopen_run(home: Path, run_id: str) -> Run:
+    """Open an experiment by its id, as a partition or a child process knows it.
+
+    Raises:
+        IntegrityError: the stored manifest is not the one that the id names.
+    """
+    store = Store(home.resolve() / "store")
+    name = f"experiments/{run_id}/manifest.json"
+    manifest = Manifest.model_validate_json(store.read(name))
+    if manifest.run_id != run_id:
+        raise IntegrityError(
+            name, seen=manifest.run_id, rule=f"its digest must give {run_id}", remedy="restore the manifest"
+        )
+    return Run(home.resolve(), manifest)
+
+
+def runs(home: Path) -> list[str]:
+    """Ids of the experiments of a home, in the order they were opened."""
+    base = home.resolve() / "store" / "experiments"
+    found = sorted(base.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime) if base.exists() else []
+    return [path.parent.name for path in found]
+
+
+def stage(
+    name: str, reused: bool, summary: str, content: Any, rows: list[dict[str, Any]] | None = None, **figures: Any
+) -> Stage:
+    """Build a `Stage`; `content` is what its digest is taken of, unless it is a digest already."""
+    return Stage(name, reused, summary, figures, rows or [], content if isinstance(content, str) else digest(content))

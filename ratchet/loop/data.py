@@ -1,0 +1,255 @@
+"""From tasks to data that may be learned from: catalogue, split lock, first logs, contamination, audit of the reward."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ratchet.contracts.canonical import canonical_json, digest_bytes
+from ratchet.contracts.environment import Task
+from ratchet.contracts.manifest import LogSection, Purpose
+from ratchet.contracts.trajectory import Trajectory
+from ratchet.errors import ManifestError
+from ratchet.intake import index, trajectories, write_atif, write_openai_chat
+from ratchet.loop.context import Run, Stage, stage
+from ratchet.policies.checkpoint import STARTER
+from ratchet.progress import task as progress
+from ratchet.rewards.audit import RewardAudit, audit, reopen_audit
+from ratchet.rewards.compose import spec_digest
+from ratchet.rights import AuthorisedDataset, authorise
+from ratchet.rollouts.judged import Judged, judge, refuse_excess
+from ratchet.rollouts.record import to_trajectory
+from ratchet.rollouts.scripted import Script, play
+from ratchet.splits import (
+    ContaminationCertificate,
+    Document,
+    check,
+    corpus_digest,
+    document_of,
+    lock,
+    open_certificate,
+    save_certificate,
+    save_lock,
+)
+
+AUDITED_TASKS = 24
+THREADS = 4
+
+
+def task_catalogue(run: Run) -> Stage:
+    """Make the tasks of the experiment by really running them, once."""
+
+    def make() -> bytes:
+        return "".join(canonical_json(task) + "\n" for task in run.environment.tasks()).encode()
+
+    data, reused = run.once("tasks.jsonl", make)
+    tasks = run.tasks()
+    segments = Counter(task.segment for task in tasks)
+    repos = len({task.repo for task in tasks})
+    rows = [{"segment": name, "tasks": count} for name, count in sorted(segments.items())]
+    summary = f"{len(tasks)} tasks from {repos} repos"
+    return stage("task_catalogue", reused, summary, digest_bytes(data), rows, tasks=len(tasks), repos=repos)
+
+
+def split_lock(run: Run) -> Stage:
+    """Lock train, validation and held-out, once; verify the lock against the tasks every time."""
+    name = run.name("splits", "lock.json")
+    reused = run.store.exists(name)
+    if not reused:
+        made = lock(
+            run.tasks(), run.manifest.splits, seed=run.manifest.seed, at=run.now(), manifest_digest=run.manifest.digest
+        )
+        save_lock(run.store, made, name)
+    held = run.lock
+    sizes = {"train": len(held.train), "validation": len(held.validation), "heldout": len(held.heldout)}
+    rows = [{"split": split, **counts} for split, counts in held.segments.items()]
+    summary = f"{sizes['train']} / {sizes['validation']} / {sizes['heldout']} locked, {len(held.left_out)} left out"
+    return stage("split_lock", reused, summary, held.digest, rows, root=held.root, **sizes)
+
+
+def landing_logs(run: Run) -> Stage:
+    """Let the scripted agents act on training tasks and write their logs to the tenant's landing folder, once."""
+    module = importlib.import_module(f"ratchet.environments.{run.manifest.environment.name}.agents")
+    rows = []
+    reused = True
+    for section in run.manifest.logs:
+        path = landing(run, f"{section.agent}.{section.format}.jsonl")
+        if not path.exists():
+            reused = False
+            if section.agent not in module.AGENTS:
+                raise ManifestError(
+                    "logs.agent",
+                    seen=section.agent,
+                    rule=f"it must be one of {sorted(module.AGENTS)}",
+                    remedy="correct it",
+                )
+            made = list(_played(run, section, module.AGENTS[section.agent]))
+            write_atif(made, path) if section.format == "atif" else write_openai_chat(made, path)
+        rows.append(
+            {
+                "agent": section.agent,
+                "format": section.format,
+                "episodes": section.episodes,
+                "bytes": path.stat().st_size,
+            }
+        )
+    total = sum(section.episodes for section in run.manifest.logs)
+    return stage(
+        "landing_logs", reused, f"{total} episodes of scripted agents in {len(rows)} files", rows, rows, episodes=total
+    )
+
+
+def landing(run: Run, name: str) -> Path:
+    """Path of a log of this run in the landing folder: the folders name tenant and grant."""
+    manifest = run.manifest
+    return run.home / "landing" / manifest.tenant / manifest.grants[0].grant_id / f"{manifest.run_id}.{name}"
+
+
+def _played(run: Run, section: LogSection, script: Script) -> Iterator[Trajectory]:
+    """Episodes of one scripted agent on training tasks, scored."""
+    environment, manifest = run.environment, run.manifest
+    tasks = run.training_tasks()
+    order = random.Random(f"{manifest.seed}/{section.agent}")
+    rounds = -(-section.episodes // len(tasks))
+    requests = [(task, seed) for seed in range(rounds) for task in order.sample(tasks, len(tasks))][: section.episodes]
+    with progress(f"episodes of the {section.agent} agent", len(requests)) as tick, ThreadPoolExecutor(THREADS) as pool:
+
+        def attempt(request: tuple[Task, int]) -> Judged:
+            judged = judge(environment, play(environment, section.agent, script, *request), manifest.reward)
+            tick()
+            return judged
+
+        done = list(pool.map(attempt, requests))
+    refuse_excess(f"logs of the {section.agent} agent", done, manifest.max_invalid_share)
+    for judged in done:
+        yield to_trajectory(
+            judged.rollout,
+            environment.spec,
+            judged.outcome.score,
+            policy=section.agent,
+            policy_digest=None,
+            decoding=None,
+            tenant=manifest.tenant,
+            grant_id=manifest.grants[0].grant_id,
+        )
+
+
+def demonstrations(run: Run, policies: Sequence[str], *, accepted_only: bool, purpose: Purpose) -> AuthorisedDataset:
+    """Authorise the logged trajectories of some agents on this run's training tasks for a purpose.
+
+    Raises:
+        RightsError: the grant is missing, expired, withdrawn, too narrow or foreign.
+    """
+    frame = index(run.store, run.manifest.tenant)
+    wanted = {task.task_id for task in run.training_tasks()}
+    frame = frame[frame["policy"].isin(list(policies)) & frame["task_id"].isin(wanted)]
+    if accepted_only:
+        frame = frame[(frame["score_kind"] == "scored") & (frame["score_value"] >= 1.0)]
+    return authorise(
+        run.rights,
+        zip(frame["digest"], frame["grant_id"], strict=True),
+        purpose=purpose,
+        tenant=run.manifest.tenant,
+        base_model=run.manifest.base.checkpoint,
+        at=run.now(),
+        manifest_digest=run.manifest.digest,
+    )
+
+
+def starter_corpus() -> list[Document]:
+    """What the starter checkpoint was trained on, as documents."""
+    lines = gzip.decompress((STARTER.parent / "starter-corpus.jsonl.gz").read_bytes()).decode().splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [
+        Document(
+            name=row["name"],
+            source="starter",
+            text=row["text"],
+            code=tuple(row["code"]),
+            identifiers=(row["name"],),
+            role="starter",
+        )
+        for row in rows
+    ]
+
+
+def certificate(run: Run, dataset: AuthorisedDataset) -> tuple[ContaminationCertificate, str, bool]:
+    """Check everything that a training run would read against the locked tasks, once per corpus.
+
+    Returns:
+        The certificate, the digest of the corpus, and whether it was there. A failed certificate is returned too: its
+        `require` refuses.
+    """
+    corpus = [document_of(trajectory, "trajectories") for trajectory in trajectories(run.store, dataset)]
+    corpus += starter_corpus() if run.manifest.base.checkpoint == "package:starter" else []
+    identity = corpus_digest(corpus)
+    name = run.name("certificates", f"{identity}.json")
+    reused = run.store.exists(name)
+    if not reused:
+        with progress(f"contamination: {len(corpus)} documents against the locked tasks"):
+            save_certificate(run.store, check(run.lock, run.tasks(), corpus), name)
+    return open_certificate(run.store, name), identity, reused
+
+
+def contamination_report(run: Run) -> Stage:
+    """Certify the demonstrations of all methods together against validation and held-out tasks."""
+    policies = sorted({policy for section in run.manifest.methods for policy in section.data.policies})
+    dataset = demonstrations(run, policies, accepted_only=False, purpose="train_sft")
+    found, _, reused = certificate(run, dataset)
+    rows = [layer.model_dump(mode="json") for layer in found.layers]
+    rows += [
+        {
+            "layer": one.layer,
+            "rule": one.rule,
+            "task": one.task_id,
+            "document": one.document,
+            "text": one.document_text[:200],
+        }
+        for one in found.findings[:20]
+    ]
+    summary = f"{found.open_findings} findings in {found.documents} documents against {found.protected} locked tasks"
+    return stage(
+        "contamination_report",
+        reused,
+        summary,
+        found.digest,
+        rows,
+        passed=str(found.passed),
+        findings=found.open_findings,
+    )
+
+
+def open_audit(run: Run) -> RewardAudit:
+    """The audit of the reward, as stored."""
+    name = run.name("reward_audit.json")
+    return reopen_audit(run.store.read(name), name)
+
+
+def reward_audit(run: Run) -> Stage:
+    """Try the honeypots on the reward, on a sample of training tasks, once."""
+
+    def make() -> bytes:
+        tasks = run.training_tasks()
+        sample = random.Random(f"{run.manifest.seed}/audit").sample(tasks, min(AUDITED_TASKS, len(tasks)))
+        with progress(f"reward audit on {len(sample)} tasks"):
+            return audit(run.environment, sample, run.manifest.reward).to_bytes()
+
+    _, reused = run.once("reward_audit.json", make)
+    found = open_audit(run)
+    rows = [probe.model_dump(mode="json") for probe in found.probes]
+    summary = "no honeypot earns anything" if found.passed else f"failed: {', '.join(found.failures)}"
+    return stage(
+        "reward_audit",
+        reused,
+        summary,
+        found.digest,
+        rows,
+        passed=str(found.passed),
+        spec=spec_digest(run.manifest.reward),
+    )

@@ -1,0 +1,252 @@
+"""The decision on the candidate that validation chose, its place in the release ledger, and the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratchet.contracts.canonical import canonical_json, digest
+from ratchet.contracts.policy import Policy, widened
+from ratchet.evaluation.html import release_page
+from ratchet.evaluation.report import report
+from ratchet.loop.context import Run, Stage, stage
+from ratchet.loop.data import open_audit
+from ratchet.loop.judging import comparisons, open_policy_audit, policies, scorecards
+from ratchet.release.certificate import certify, write_certificate
+from ratchet.release.decision import Decision, read_decision
+from ratchet.release.evidence import bundle_evidence, write_bundle
+from ratchet.release.gate import decide
+from ratchet.release.inputs import AuditInput, ContaminationInput, GateInputs, Limits, PermissionsInput, RightInput
+from ratchet.release.ledger import Ledger
+from ratchet.release.records import Version
+from ratchet.release.states import PROMOTIONS
+from ratchet.rewards.compose import spec_digest
+from ratchet.rights import reopen
+from ratchet.splits import open_certificate
+
+CURVES = ("loss", "reward", "validation_acceptance", "entropy", "kl", "length", "invalid_share")
+GATE = "rule:gate"
+
+
+def chosen(run: Run) -> Policy:
+    """The candidate that may be released: the best on validation, so that held-out tasks choose nothing."""
+    allowed = {section.name for section in run.manifest.methods if section.candidate}
+    found = [policy for policy in policies(run)[1:] if policy.name in allowed]
+    return max(found, key=lambda policy: policy.training["validation"])
+
+
+def gate_inputs(run: Run, candidate: Policy) -> GateInputs:
+    """Everything the gate looks at besides the scorecards, as it stands now."""
+    manifest = run.manifest
+    chain = _chain(run, candidate)
+    certificates = [open_certificate(run.store, policy.training["certificate"]) for policy in chain]
+    audit, behaviour = open_audit(run), open_policy_audit(run, candidate.name)
+    incumbent = policies(run)[0]
+    return GateInputs(
+        manifest_digest=manifest.digest,
+        lock_digest=run.lock.digest,
+        reward_digest=audit.spec_digest,
+        limits=Limits(
+            minimum_effect=manifest.evaluation.minimum_effect,
+            max_latency_ratio=manifest.release.max_latency_ratio,
+            max_cost_ratio=manifest.release.max_cost_ratio,
+            max_segment_drop=manifest.release.max_segment_drop,
+        ),
+        contamination=ContaminationInput(
+            digest=digest([one.digest for one in certificates]),
+            lock_digest=certificates[0].lock_digest,
+            passed=all(one.passed and one.lock_digest == run.lock.digest for one in certificates),
+            findings=sum(one.open_findings for one in certificates),
+            waived=tuple(waiver.finding_id for one in certificates for waiver in one.waivers),
+        ),
+        rights=_rights(run, chain),
+        reward_audit=AuditInput(
+            digest=audit.digest, subject_digest=audit.spec_digest, passed=audit.passed, failures=audit.failures
+        ),
+        policy_audit=AuditInput(
+            digest=behaviour.digest,
+            subject_digest=behaviour.policy_digest,
+            passed=behaviour.passed,
+            failures=behaviour.failures,
+        ),
+        permissions=PermissionsInput(
+            incumbent_digest=incumbent.harness.digest,
+            candidate_digest=candidate.harness.digest,
+            widened=tuple(widened(candidate.harness, run.environment.spec, incumbent.harness)),
+        ),
+    )
+
+
+def _chain(run: Run, policy: Policy) -> list[Policy]:
+    """A trained policy and the trained policies it started from."""
+    by_digest = {other.digest: other for other in policies(run)}
+    chain = [policy]
+    while chain[-1].parent and by_digest[chain[-1].parent].training:
+        chain.append(by_digest[chain[-1].parent])
+    return chain
+
+
+def _rights(run: Run, chain: list[Policy]) -> tuple[RightInput, ...]:
+    """Every grant behind the training data of a chain of policies, for each purpose, as the ledger has it now."""
+    run.rights.refresh()
+    found = []
+    for policy in chain:
+        name = run.name("datasets", f"{policy.training['dataset']}.json")
+        dataset = reopen(run.store.read(name), name)
+        for grant_id in dataset.grant_ids:
+            right = run.rights.effective(grant_id, run.now())
+            refusal = right.refusal(purpose=dataset.purpose, tenant=run.manifest.tenant, base_model=dataset.base_model)
+            found.append(
+                RightInput(
+                    grant_id=f"{grant_id}/{dataset.purpose}",
+                    digest=digest(right),
+                    state=right.state if refusal is None else refusal[0],
+                    valid=refusal is None,
+                    rows=sum(grant == grant_id for _, grant in dataset.records),
+                )
+            )
+    return tuple(found)
+
+
+def open_decision(run: Run) -> Decision:
+    """The decision, as stored."""
+    return read_decision(run.store.read(run.name("decision.json")), run.name("decision.json"))
+
+
+def release_decision(run: Run) -> Stage:
+    """Let the gate decide on the chosen candidate, once."""
+
+    def make() -> bytes:
+        candidate = chosen(run)
+        cards = {card.name: card for card in scorecards(run)}
+        others = [cards[policy.name] for policy in policies(run)[1:] if policy.name != candidate.name]
+        return decide(
+            cards[candidate.name],
+            cards["baseline"],
+            gate_inputs(run, candidate),
+            others=others,
+            decided_at=run.now(),
+            decided_by=run.manifest.author,
+        ).to_bytes()
+
+    _, reused = run.once("decision.json", make)
+    decision = open_decision(run)
+    rows = [rule.model_dump(mode="json") for rule in decision.rules]
+    summary = f"{decision.state} {decision.candidate}" + (
+        f": {'; '.join(decision.reasons)}" if decision.reasons else ""
+    )
+    return stage("release_decision", reused, summary, decision.digest, rows, state=decision.state)
+
+
+def candidate_version(run: Run) -> Version:
+    """The ledger's version of the decided candidate."""
+    by_digest = {policy.digest: policy for policy in policies(run)}
+    return Version.of(run.manifest, by_digest[open_decision(run).candidate_digest])
+
+
+def registered_versions(run: Run) -> Stage:
+    """Register the candidates in the release ledger and do what the decision says, once; certify what is promoted."""
+    ledger, decision, manifest = Ledger.of(run.home), open_decision(run), run.manifest
+    for policy in policies(run)[1:]:
+        ledger.register(manifest, policy, by=manifest.author, at=run.now())
+    version = candidate_version(run)
+    events = ledger.apply(version, decision, at=run.now())
+    if events or not run.store.exists(run.name("evidence.json")):
+        certificate = None
+        if ledger.state(version) in PROMOTIONS:
+            certificate = write_certificate(
+                run.store,
+                certify(version, decision, {}, approvals=ledger.approvals(version, decision), by=GATE, at=run.now()),
+            ).digest
+        chain = _chain(run, version.policy)
+        bundle = bundle_evidence(
+            version,
+            manifest,
+            decision,
+            split_lock=run.lock.digest,
+            datasets={policy.name: policy.training["dataset"] for policy in chain},
+            grants={right.grant_id: right.digest for right in _rights(run, chain)},
+            scorecards={card.name: card.digest for card in scorecards(run)},
+            further={
+                "reward_audit": open_audit(run).digest,
+                "policy_audit": open_policy_audit(run, version.policy.name).digest,
+            },
+            approvals=ledger.approvals(version, decision),
+            certificate=certificate,
+        )
+        write_bundle(run.store, bundle)
+        run.store.create(run.name("evidence.json"), canonical_json({"bundle": bundle.digest}).encode())
+    held = ledger.versions(manifest.tenant, manifest.experiment)
+    rows = [
+        {"version": identity[:12], "policy": one.policy.name, "policy_digest": one.policy.digest, "state": str(state)}
+        for identity, (one, state) in held.items()
+    ]
+    summary = f"{version.policy.name} stands in {ledger.state(version)}"
+    return stage("registered_versions", not events, summary, rows, rows, state=str(ledger.state(version)))
+
+
+def lineage(run: Run) -> dict[str, Any]:
+    """Digests from the decided version down to the grants."""
+    decision = open_decision(run)
+    candidate = candidate_version(run).policy
+    chain = _chain(run, candidate)
+    return {
+        "version": candidate_version(run).id,
+        "policy": candidate.digest,
+        "weights": candidate.weights_digest,
+        "decision": decision.digest,
+        "inputs": decision.inputs,
+        "trained_from": [
+            {
+                "policy": policy.name,
+                "digest": policy.digest,
+                "dataset": policy.training["dataset"],
+                "certificate": policy.training["certificate_digest"],
+            }
+            for policy in chain
+        ],
+        "grants": [right.model_dump(mode="json") for right in _rights(run, chain)],
+        "base": run.manifest.base.checkpoint,
+        "reward": spec_digest(run.manifest.reward),
+        "environment": run.environment.spec.digest,
+    }
+
+
+def report_of(run: Run) -> dict[str, Any]:
+    """The report of the run as one JSON object: what `ratchet report --json` prints, kept once it is complete."""
+
+    def make() -> Any:
+        lock = run.lock
+        return report(
+            experiment=run.manifest.experiment,
+            manifest_digest=run.manifest.digest,
+            split_lock={
+                "digest": lock.digest,
+                "train": len(lock.train),
+                "validation": len(lock.validation),
+                "heldout": len(lock.heldout),
+            },
+            scorecards=scorecards(run),
+            comparisons=comparisons(run),
+            decision=open_decision(run).summary(),
+            lineage=lineage(run),
+        )
+
+    body, _ = run.once_json("report.json", make)
+    state = Ledger.of(run.home).state(candidate_version(run))
+    return {**body, "release": {"version": candidate_version(run).label, "state": str(state)}}
+
+
+def curves_of(run: Run) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Learning curves by quantity and policy, as (step, value)."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for policy in policies(run)[1:]:
+        for row in policy.training["curve"]:
+            for quantity in CURVES:
+                if row.get(quantity) is not None:
+                    found.setdefault(quantity, {}).setdefault(policy.name, []).append((row["step"], row[quantity]))
+    return found
+
+
+def report_html(run: Run) -> str:
+    """The release report as one self-contained page."""
+    return release_page(report_of(run), curves_of(run))

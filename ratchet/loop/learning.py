@@ -1,0 +1,195 @@
+"""Policies: the baseline as it came, and every method of the manifest, trained in a process of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ratchet.contracts.canonical import canonical_json
+from ratchet.contracts.environment import Task
+from ratchet.contracts.manifest import MethodSection
+from ratchet.contracts.policy import Decoding, Harness, Policy, refuse_widened
+from ratchet.contracts.trajectory import Trajectory
+from ratchet.intake import write_atif
+from ratchet.loop.context import Run, Stage, stage
+from ratchet.loop.data import THREADS, certificate, demonstrations, landing
+from ratchet.loop.intake import ingest_landing
+from ratchet.methods import base as methods
+from ratchet.methods.trainer import run_in_subprocess
+from ratchet.policies.checkpoint import load, place_base, verified
+from ratchet.policies.eligibility import refuse_ineligible
+from ratchet.policies.rendering import Rendering
+from ratchet.progress import task as progress
+from ratchet.rollouts.episodes import run as rollouts
+from ratchet.rollouts.judged import judge_all, refuse_excess
+from ratchet.rollouts.record import to_trajectory
+
+PURPOSES: dict[str, Any] = {"demonstrations": "train_sft", "pairs": "train_preference", "tasks": "train_rl"}
+IMPORTS_S = 180.0
+"""Time a training process may take beyond its budget: imports, a last validation, saving."""
+
+
+def harness_of(run: Run) -> Harness:
+    """The harness of the experiment: exactly the permissions of the manifest."""
+    section = run.manifest.environment
+    decoding = Decoding(
+        temperature=run.manifest.evaluation.temperature, max_tokens_per_turn=section.limits.max_tokens_per_turn
+    )
+    return Harness(tools=section.tools, max_calls=section.limits.max_calls, decoding=decoding)
+
+
+def open_policy(run: Run, name: str) -> Policy:
+    """A policy of this run, by name: `baseline` or a candidate."""
+    return Policy.model_validate_json(run.store.read(run.name("policies", name, "policy.json")))
+
+
+def policy_names(run: Run) -> list[str]:
+    """Baseline and candidates, in the order of the manifest."""
+    return ["baseline", *(section.name for section in run.manifest.methods)]
+
+
+def baseline_policy(run: Run) -> Stage:
+    """Bring in the base checkpoint with its harness, once. Raises EligibilityError where it may not be trained."""
+    manifest = run.manifest
+    refuse_ineligible(manifest.base, manifest.tenant)
+
+    def make() -> Any:
+        place = run.name("policies", "baseline", "checkpoint")
+        name, weights = place_base(manifest.base.checkpoint, run.store, place, seed=manifest.seed)
+        harness = harness_of(run)
+        refuse_widened("baseline", harness, run.environment.spec)
+        return Policy(name="baseline", method="baseline", checkpoint=name, weights_digest=weights, harness=harness)
+
+    _, reused = run.once_json("policies/baseline/policy.json", make)
+    policy = open_policy(run, "baseline")
+    return stage("baseline_policy", reused, f"{manifest.base.checkpoint}, policy {policy.digest[:12]}", policy.digest)
+
+
+def train_method(run: Run, method: str) -> list[Stage]:
+    """Train every candidate of the manifest that uses `method`, each once, in order."""
+    return [_train(run, section) for section in run.manifest.methods if section.method == method]
+
+
+def _train(run: Run, section: MethodSection) -> Stage:
+    name = run.name("policies", section.name, "policy.json")
+    reused = run.store.exists(name)
+    if not reused:
+        parent = open_policy(run, "baseline" if section.start == "base" else section.start)
+        data, facts = _learning_data(run, section, parent)
+        outcome = run_in_subprocess(
+            "ratchet.loop.trainer:train",
+            {
+                "home": str(run.home),
+                "run_id": run.manifest.run_id,
+                "section": section.model_dump(mode="json"),
+                "dataset": data,
+                "certificate": facts["certificate"],
+                "corpus": facts["corpus"],
+                "output": str(run.home / "work" / run.manifest.run_id / section.name),
+            },
+            run.home / "work" / run.manifest.run_id / f"{section.name}.process",
+            hard_wall_s=section.max_wall_s + IMPORTS_S,
+        )
+        _publish(run, section, parent, outcome, facts)
+    policy = open_policy(run, section.name)
+    curve = policy.training["curve"]
+    summary = (
+        f"validation acceptance {policy.training['validation']:.3f} at step {policy.training['step']}, "
+        f"{policy.training['seconds']:.0f} s of training, {policy.training['stopped']}"
+    )
+    return stage(
+        section.name, reused, summary, policy.digest, curve,
+        validation=policy.training["validation"], seconds=policy.training["seconds"], parent=policy.parent,
+    )  # fmt: skip
+
+
+def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[str, dict[str, str]]:
+    """Authorise what the method reads, and certify it. Returns the dataset's place in the store, and digests."""
+    needs = methods.method(section.method).NEEDS
+    if needs == "demonstrations":
+        dataset = demonstrations(
+            run, section.data.policies, accepted_only=section.data.accepted_only, purpose=PURPOSES[needs]
+        )
+    elif needs == "pairs":
+        sampled = scored_rollouts(run, section, parent)
+        dataset = demonstrations(run, [sampled], accepted_only=False, purpose=PURPOSES[needs])
+    else:
+        policies = sorted({policy for other in run.manifest.methods for policy in other.data.policies})
+        dataset = demonstrations(run, policies, accepted_only=False, purpose=PURPOSES[needs])
+    name = run.name("datasets", f"{dataset.digest}.json")
+    run.store.create_same(name, dataset.to_bytes())
+    found, corpus, _ = certificate(run, dataset)
+    found.require(run.lock.digest, corpus)
+    return name, {
+        "dataset": dataset.digest,
+        "certificate": run.name("certificates", f"{corpus}.json"),
+        "certificate_digest": found.digest,
+        "corpus": corpus,
+    }
+
+
+def _publish(run: Run, section: MethodSection, parent: Policy, outcome: dict[str, Any], facts: dict[str, str]) -> None:
+    place = run.name("policies", section.name, "checkpoint")
+    weights = run.store.publish_folder(Path(outcome["checkpoint"]), place)
+    policy = Policy(
+        name=section.name,
+        method=section.method,
+        checkpoint=place,
+        weights_digest=weights,
+        harness=parent.harness,
+        parent=parent.digest,
+        training={**facts, **{key: outcome[key] for key in ("step", "validation", "seconds", "stopped", "curve")}},
+    )
+    refuse_widened(section.name, policy.harness, run.environment.spec, parent.harness)
+    run.store.create_same(run.name("policies", section.name, "policy.json"), canonical_json(policy).encode())
+
+
+def scored_rollouts(run: Run, section: MethodSection, parent: Policy) -> str:
+    """Sample and score episodes of the start policy on training tasks, and take them in as any other logs, once.
+
+    Returns:
+        The agent name that the trajectories carry in the index.
+    """
+    agent = f"{section.name}.{parent.digest[:12]}"
+    path = landing(run, f"{agent}.atif.jsonl")
+    if not path.exists():
+        tasks = list(run.training_tasks())
+        if section.data.tasks is not None:
+            tasks = random.Random(f"{run.manifest.seed}/{section.name}").sample(
+                tasks, min(section.data.tasks, len(tasks))
+            )
+        write_atif(_sampled(run, parent, tasks, section.data.rollouts_per_task, agent), path)
+    ingest_landing(run.home, run.manifest.tenant, run.now())
+    return agent
+
+
+def _sampled(run: Run, policy: Policy, tasks: Sequence[Task], each: int, agent: str) -> list[Trajectory]:
+    manifest, environment = run.manifest, run.environment
+    model, tokenizer = load(verified(run.store, policy.checkpoint, policy.weights_digest))
+    requests = [(task, seed) for task in tasks for seed in range(each)]
+    decoding = policy.harness.decoding.model_copy(update={"temperature": 1.0})
+    harness = policy.harness.model_copy(update={"decoding": decoding})
+    judged = []
+    with (
+        progress(f"rollouts of {policy.name} on training tasks", len(requests)) as tick,
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+        for batch in rollouts(model, Rendering(tokenizer), environment, harness, requests, salt=agent, done=tick):
+            judged += judge_all(environment, batch, manifest.reward, pool)
+    refuse_excess(f"rollouts of {policy.name}", judged, manifest.max_invalid_share)
+    return [
+        to_trajectory(
+            one.rollout,
+            environment.spec,
+            one.outcome.score,
+            policy=agent,
+            policy_digest=policy.digest,
+            decoding=decoding,
+            tenant=manifest.tenant,
+            grant_id=manifest.grants[0].grant_id,
+        )
+        for one in judged
+    ]

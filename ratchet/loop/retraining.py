@@ -1,0 +1,76 @@
+"""Retraining: when a tenant's trajectories have grown by logs from outside, and the experiment that learns from them.
+
+What an experiment writes itself (first logs, rollouts for pairs) comes in through the same intake and moves the same
+pointer; it is told apart by the name of its source, so that a retraining never sets off the next one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ratchet.contracts.manifest import Manifest
+from ratchet.intake import published
+from ratchet.loop.context import Run, open_run, reopen_run, runs
+from ratchet.store import Store
+
+
+class Growth(NamedTuple):
+    """What came in from outside since a batch."""
+
+    head: str
+    """Newest manifest of the tenant's trajectories."""
+    trajectories: int
+    """Trajectories of sources that no experiment of this home wrote."""
+    sources: tuple[str, ...]
+
+
+def tenants(home: Path) -> list[str]:
+    """Tenants of a home that have trajectories."""
+    return sorted(path.parent.parent.name for path in Store(home / "store").root.glob("*/refs/trajectories"))
+
+
+def head(home: Path, tenant: str) -> str | None:
+    """Newest batch manifest of a tenant's trajectories."""
+    return Store(home / "store").pointer(published.pointer(tenant))
+
+
+def growth(home: Path, tenant: str, since: str | None) -> Growth | None:
+    """What came in from outside after the manifest `since`; None where nothing did.
+
+    Args:
+        home: the home folder.
+        tenant: whose trajectories.
+        since: the newest manifest that was seen before; None for all.
+    """
+    store = Store(home / "store")
+    newest_batch = head(home, tenant)
+    if newest_batch is None or newest_batch == since:
+        return None
+    batches = published.chain(store, tenant, newest_batch)
+    names = [*(batch.parent for batch in batches[1:]), newest_batch]
+    own = tuple(f"{run_id}." for run_id in runs(home))
+    count, sources = 0, []
+    for batch in batches[names.index(since) + 1 if since in names else 0 :]:
+        foreign = [one.name for one in batch.sources if not Path(one.name).name.startswith(own)]
+        if foreign and "index" in batch.files:
+            count += batch.files["index"].rows
+            sources += foreign
+    return Growth(newest_batch, count, tuple(sources)) if count else None
+
+
+def newest(home: Path, tenant: str) -> Manifest | None:
+    """Manifest of the experiment of a tenant that was opened last; None where it has none."""
+    for run_id in reversed(runs(home)):
+        manifest = reopen_run(home, run_id).manifest
+        if manifest.tenant == tenant:
+            return manifest
+    return None
+
+
+def successor(home: Path, manifest: Manifest, grown_to: str) -> Run:
+    """Open the experiment that repeats `manifest` on the trajectories up to the batch manifest `grown_to`.
+
+    It has the same rules, tasks and seed, and a digest of its own. Opening it again gives the same one.
+    """
+    return open_run(home, manifest.model_copy(update={"grown_to": grown_to}))

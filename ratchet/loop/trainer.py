@@ -1,0 +1,198 @@
+"""What runs in the training process: the doors are passed again, then the method learns.
+
+The process opens the run by its id, re-verifies split lock, certificate and rights, and hands the method token sequences,
+pairs or a sampler, a validation on the validation tasks, and a guard that asks the rights ledger again while it trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ratchet.contracts.environment import Task
+from ratchet.contracts.manifest import MethodSection
+from ratchet.contracts.policy import Decoding
+from ratchet.contracts.score import Scored
+from ratchet.contracts.training import TokenSample, samples
+from ratchet.contracts.trajectory import Trajectory
+from ratchet.intake import trajectories
+from ratchet.loop.context import Run, reopen_run
+from ratchet.loop.data import THREADS
+from ratchet.loop.learning import open_policy
+from ratchet.methods import base as methods
+from ratchet.methods.base import PairSample, RolloutSample
+from ratchet.policies.checkpoint import load, verified
+from ratchet.policies.rendering import Rendering
+from ratchet.rights import AuthorisedDataset, recheck, reopen
+from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.judged import Judged, judge_all, refuse_excess
+from ratchet.splits import open_certificate
+
+VALIDATION_BATCH = 160
+
+
+def train(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Train one candidate; see `ratchet.loop.learning`. Returns plain JSON about the best checkpoint."""
+    section = MethodSection.model_validate(arguments["section"])
+    with reopen_run(Path(arguments["home"]), arguments["run_id"]) as run:
+        dataset = reopen(run.store.read(arguments["dataset"]), arguments["dataset"])
+        open_certificate(run.store, arguments["certificate"]).require(run.lock.digest, arguments["corpus"])
+        guard = _guard(run, dataset)
+        guard()
+        parent = open_policy(run, "baseline" if section.start == "base" else section.start)
+        model, tokenizer = load(verified(run.store, parent.checkpoint, parent.weights_digest))
+        rendering = Rendering(tokenizer)
+        method = methods.method(section.method)
+        settings = methods.parse(method.Settings, section.settings, f"methods.{section.name}.settings")
+        with ThreadPoolExecutor(THREADS) as pool:
+            if method.NEEDS == "tasks":
+                learn: tuple[Any, ...] = _task_stream(
+                    run, section, rendering, pool, getattr(settings, "temperature", 1.0)
+                )
+            else:
+                logged = list(trajectories(run.store, dataset))
+                learn = (
+                    (pairs(logged, rendering),)
+                    if method.NEEDS == "pairs"
+                    else ([tokens(one, rendering) for one in logged],)
+                )
+            outcome = method.fit(
+                model,
+                tokenizer,
+                *learn,
+                settings,
+                seed=run.manifest.seed,
+                output=Path(arguments["output"]),
+                validate=_validation(run, rendering, pool),
+                guard=guard,
+                max_wall_s=section.max_wall_s,
+                adapter=section.adapter,
+                name=section.name,
+            )
+    return {
+        "checkpoint": str(outcome.checkpoint),
+        "step": outcome.step,
+        "validation": outcome.validation,
+        "seconds": outcome.seconds,
+        "stopped": outcome.stopped,
+        "curve": [row.model_dump(mode="json") for row in outcome.curve],
+    }
+
+
+def tokens(trajectory: Trajectory, rendering: Rendering) -> TokenSample:
+    """One training sequence: the recorded ids where a policy sampled them, else the log rendered once."""
+    if any(step.metrics and step.metrics.completion_token_ids for step in trajectory.steps):
+        return samples(trajectory)[0]
+    return rendering.sample(trajectory)
+
+
+def pairs(logged: list[Trajectory], rendering: Rendering) -> list[PairSample]:
+    """Pair accepted with rejected trajectories of the same task: each accepted one with one rejected one, in turn."""
+    by_task: dict[str, tuple[list[TokenSample], list[TokenSample]]] = {}
+    for trajectory in sorted(logged, key=lambda one: one.digest):
+        own = trajectory.ratchet
+        if isinstance(own.score, Scored) and own.task_id:
+            chosen, rejected = by_task.setdefault(own.task_id, ([], []))
+            (chosen if own.score.value >= 1 else rejected).append(tokens(trajectory, rendering))
+    made = []
+    for _, (chosen, rejected) in sorted(by_task.items()):
+        for good, bad in zip(chosen, rejected, strict=False):
+            made.append(_pair(good, bad))
+    return made
+
+
+def _pair(good: TokenSample, bad: TokenSample) -> PairSample:
+    start = good.sampled_mask.index(True)
+    return PairSample(
+        prompt_ids=good.input_ids[:start],
+        chosen_ids=good.input_ids[start:],
+        chosen_mask=[int(bit) for bit in good.sampled_mask[start:]],
+        rejected_ids=bad.input_ids[start:],
+        rejected_mask=[int(bit) for bit in bad.sampled_mask[start:]],
+    )
+
+
+def _guard(run: Run, dataset: AuthorisedDataset) -> Callable[[], None]:
+    def guard() -> None:
+        run.rights.refresh()
+        recheck(run.rights, dataset, run.now())
+
+    return guard
+
+
+def _validation(run: Run, rendering: Rendering, pool: ThreadPoolExecutor) -> Callable[[Any], float]:
+    tasks = run.validation_tasks()
+    harness = open_policy(run, "baseline").harness
+
+    def validate(model: Any) -> float:
+        judged: list[Judged] = []
+        for start in range(0, len(tasks), VALIDATION_BATCH):
+            requests = [(task, 0) for task in tasks[start : start + VALIDATION_BATCH]]
+            batch = run_batch(model, rendering, run.environment, harness, requests, salt="validation", pool=pool)
+            judged += judge_all(run.environment, batch, run.manifest.reward, pool)
+        refuse_excess("validation", judged, run.manifest.max_invalid_share)
+        valid = [one.outcome.accepted for one in judged if isinstance(one.outcome.score, Scored)]
+        return sum(valid) / len(valid)
+
+    return validate
+
+
+def _task_stream(
+    run: Run, section: MethodSection, rendering: Rendering, pool: ThreadPoolExecutor, temperature: float
+) -> tuple[list[str], Callable[[Any, list[str], int], list[RolloutSample]]]:
+    by_id = {task.task_id: task for task in run.training_tasks()}
+    harness = open_policy(run, "baseline").harness
+    decoding = Decoding(temperature=temperature, max_tokens_per_turn=harness.decoding.max_tokens_per_turn)
+
+    def sampler(model: Any, task_ids: list[str], step: int) -> list[RolloutSample]:
+        requests = _numbered(by_id, task_ids)
+        salt = f"{run.manifest.seed}/{section.name}/{step}"
+        batch = run_batch(model, rendering, run.environment, harness, requests, salt=salt, decoding=decoding, pool=pool)
+        judged = judge_all(run.environment, batch, run.manifest.reward, pool)
+        refuse_excess(f"{section.name} step {step}", judged, run.manifest.max_invalid_share)
+        return [_rollout_sample(one) for one in judged]
+
+    return list(by_id), sampler
+
+
+def _numbered(by_id: dict[str, Task], task_ids: list[str]) -> list[tuple[Task, int]]:
+    """Give the episodes of one task distinct seeds, so that each draws its own tokens."""
+    seen: dict[str, int] = {}
+    requests = []
+    for task_id in task_ids:
+        seen[task_id] = seen.get(task_id, -1) + 1
+        requests.append((by_id[task_id], seen[task_id]))
+    return requests
+
+
+def _rollout_sample(judged: Judged) -> RolloutSample:
+    rollout, outcome = judged.rollout, judged.outcome
+    ids, mask, logprobs = completion(rollout)
+    return RolloutSample(
+        prompt_ids=rollout.prompt_ids,
+        completion_ids=ids,
+        sampled_mask=mask,
+        logprobs=logprobs,
+        reward=outcome.reward,
+        metrics={
+            "accepted": float(outcome.accepted),
+            "calls": float(rollout.calls),
+            "exploit": float(outcome.exploit),
+            "malformed": float(rollout.malformed),
+        },
+    )
+
+
+def completion(rollout: Rollout) -> tuple[list[int], list[int], list[float]]:
+    """Ids after the prompt, the mask of what was sampled, and its log-probabilities (0.0 where masked)."""
+    ids: list[int] = []
+    mask: list[int] = []
+    logprobs: list[float] = []
+    for exchange in rollout.exchanges:
+        read = exchange.prompt_ids[len(rollout.prompt_ids) + len(ids) :]
+        ids += read + exchange.turn.ids
+        mask += [0] * len(read) + [1] * len(exchange.turn.ids)
+        logprobs += [0.0] * len(read) + exchange.turn.logprobs
+    return ids, mask, logprobs
