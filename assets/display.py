@@ -1,0 +1,143 @@
+"""What a person sees of a stage: its sentence, its figures, its table, and plots as images inside markdown."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from ratchet.contracts.canonical import canonical_json
+from ratchet.contracts.score import NotComputable
+from ratchet.loop.context import Stage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+SHOWN_ROWS = 40
+DPI = 90
+
+
+def result(
+    stage: Stage, more: Mapping[str, Any] | None = None, checks: Sequence[dg.AssetCheckResult] = ()
+) -> dg.MaterializeResult:
+    """The materialisation of a stage. Its digest is the data version, so that Dagster knows what changed.
+
+    Args:
+        stage: what the stage did.
+        more: further metadata by name.
+        checks: what was checked on the way.
+    """
+    return dg.MaterializeResult(
+        metadata={**stage_metadata(stage), **(more or {})},
+        data_version=dg.DataVersion(stage.digest),
+        check_results=list(checks),
+    )
+
+
+def stage_metadata(stage: Stage) -> dict[str, Any]:
+    """Sentence, figures, table and digest of a stage as Dagster metadata."""
+    found: dict[str, Any] = {"summary": stage.summary, "reused": stage.reused, "digest": stage.digest}
+    found |= {name: "none" if value is None else value for name, value in stage.figures.items()}
+    if stage.rows:
+        found["table"] = dg.MetadataValue.md(table(stage.rows))
+    return found
+
+
+def table(rows: Sequence[Row], limit: int = SHOWN_ROWS) -> str:
+    """Rows as a markdown table with the union of their columns; beyond `limit` rows, their number is said."""
+    if not rows:
+        return "no rows"
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(cell(row.get(name)) for name in columns) for row in rows[:limit]]
+    text = "\n".join(f"| {line} |" for line in lines)
+    return text if len(rows) <= limit else f"{text}\n\n{len(rows) - limit} more rows are not shown."
+
+
+def cell(value: Any) -> str:
+    """One value in a markdown table; words where there is no number."""
+    value = NotComputable.parse(value)
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = canonical_json(value) if isinstance(value, dict | list) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def curves(rows: Sequence[Row], x: str = "step") -> str | None:
+    """Learning curves: every numeric column over `x` (or over the row's position), a panel each.
+
+    Returns:
+        Markdown with an image inside, or None where there is nothing to draw.
+    """
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != x]
+    series = {}
+    for name in names:
+        points = [(row.get(x, at), row[name]) for at, row in enumerate(rows) if _number(row.get(name))]
+        if len(points) > 1 and all(_number(place) for place, _ in points):
+            series[name] = points
+    if not series:
+        return None
+    across = min(3, len(series))
+    down = -(-len(series) // across)
+    figure = _figure(3.6 * across, 2.3 * down)
+    for at, (name, points) in enumerate(series.items()):
+        axes = figure.add_subplot(down, across, at + 1)
+        axes.plot([place for place, _ in points], [value for _, value in points], marker=".", linewidth=1.2)
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel(x, fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.3)
+    return image(figure, "learning curves")
+
+
+def acceptance(estimates: Sequence[tuple[str, Row]]) -> str | None:
+    """Acceptance of every policy with its 95 % interval; None where none can be computed.
+
+    Args:
+        estimates: name of the policy, and `value`, `low` and `high` as shares.
+    """
+    bars = [(name, one) for name, one in estimates if _number(one.get("value"))]
+    if not bars:
+        return None
+    figure = _figure(6.0, 0.7 + 0.45 * len(bars))
+    axes = figure.add_subplot(1, 1, 1)
+    for at, (_, one) in enumerate(bars):
+        axes.plot(100 * one["value"], at, "o", color="C0")
+        if _number(one.get("low")) and _number(one.get("high")):
+            axes.plot([100 * one["low"], 100 * one["high"]], [at, at], color="C0", linewidth=2)
+        axes.annotate(f"{100 * one['value']:.1f} %", (100 * one["value"], at), (0, 6), textcoords="offset points")
+    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+    axes.set_ylim(-0.6, len(bars) - 0.2)
+    axes.invert_yaxis()
+    axes.set_xlabel("held-out tasks accepted by majority of seeds, %, with 95 % intervals")
+    axes.grid(axis="x", alpha=0.3)
+    return image(figure, "acceptance with intervals")
+
+
+def image(figure: Figure, title: str) -> str:
+    """A figure as markdown with the PNG inside, so that it needs no file and no server."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return f"![{title}](data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()})"
+
+
+def _figure(width: float, height: float) -> Figure:
+    # matplotlib costs about 1 s to import; the Agg canvas needs no display and no global state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,66 @@
+"""The release: the gate's decision with every rule as a check, and what stands in the ledger and in MLflow."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from assets.display import acceptance, result, table
+from assets.evaluation import heldout_scorecard, policy_audit
+from assets.partitions import across, experiments
+from assets.rewards import reward_audit
+from assets.splits import contamination_report
+from ratchet.loop import deciding
+from ratchet.release.rules import RULES
+from resources.home import Home
+from resources.projection import project_run
+
+
+@dg.asset(
+    partitions_def=experiments,
+    group_name="release",
+    owners=["team:release"],
+    kinds={"json"},
+    deps=[heldout_scorecard, policy_audit, contamination_report, reward_audit, across("rights_ledger")],
+    check_specs=[
+        dg.AssetCheckSpec(rule.__name__, asset="release_decision", description=rule.__doc__) for rule in RULES
+    ],
+)
+def release_decision(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
+    """What the gate says of the candidate, rule by rule, from digested inputs alone."""
+    with home.run(context.partition_key) as run:
+        stage = deciding.release_decision(run)
+    return result(stage, checks=[_check(rule) for rule in stage.rows])
+
+
+@dg.asset(
+    partitions_def=experiments,
+    group_name="release",
+    owners=["team:release"],
+    kinds={"mlflow", "sqlite"},
+    deps=[release_decision],
+)
+def production_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
+    """The candidate in the release ledger, as far as the decision and the owner's rule carry it, shown in MLflow."""
+    with home.run(context.partition_key) as run:
+        stage = deciding.registered_versions(run)
+        shown = project_run(run)
+        drawn = acceptance([(one["name"], one["acceptance"]) for one in shown.report["policies"]])
+    more = {
+        "report": dg.MetadataValue.path(str(shown.page)),
+        "registered model": shown.model,
+        "incidents": dg.MetadataValue.md(table([one.model_dump() for one in shown.incidents])),
+    }
+    return result(stage, more | ({"acceptance": dg.MetadataValue.md(drawn)} if drawn else {}))
+
+
+def _check(rule: Mapping[str, Any]) -> dg.AssetCheckResult:
+    """A rule of the decision as a check of the same name; one that cannot be computed did not pass."""
+    shown = [{"figure": rule["figure"], "threshold": rule["threshold"], "evidence": rule["evidence"]}]
+    return dg.AssetCheckResult(
+        check_name=rule["name"],
+        passed=rule["passed"] is True,
+        severity=dg.AssetCheckSeverity.WARN if rule["on_failure"] == "review" else dg.AssetCheckSeverity.ERROR,
+        description=rule["reason"],
+        metadata={"rule": dg.MetadataValue.md(table(shown))},
+    )

@@ -1,0 +1,1 @@
+"""Jobs, schedules, sensors and definitions over the assets. Nothing imports this package."""

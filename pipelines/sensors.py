@@ -1,0 +1,151 @@
+"""The sensors, named after the event: logs came in, a reviewer answered, somebody moved an alias by hand.
+
+Each keeps a cursor of its own and returns it explicitly. A run key is spent even when its run fails, so it carries the
+number of the attempt.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from assets.display import table
+from assets.partitions import experiments
+from pipelines.jobs import retrain_policy
+from ratchet.errors import RatchetError
+from ratchet.loop import retraining
+from ratchet.loop.context import Run
+from ratchet.release.ledger import Ledger
+from ratchet.release.review import approve_version
+from resources.home import Home
+from resources.registry import Registry, Review
+
+ATTEMPTS = 3
+OCCASION = "ratchet/trajectories"
+"""Run tag: the newest batch that asked for the run."""
+
+
+@dg.sensor(
+    job=retrain_policy,
+    minimum_interval_seconds=60,
+    description="Logs from outside came in: repeat the newest experiment of their tenant on the data grown.",
+)
+def new_trajectories(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
+    """Watch `<tenant>/refs/trajectories`. The cursor holds, by tenant, the newest batch seen and the attempts made.
+
+    At its first look at a tenant the sensor only remembers where it stands.
+    """
+    cursor: dict[str, dict[str, Any]] = json.loads(context.cursor or "{}")
+    requests, opened = [], []
+    for tenant in retraining.tenants(home.folder):
+        seen = cursor.get(tenant)
+        if seen is None:
+            cursor[tenant] = {"head": retraining.head(home.folder, tenant), "attempt": 0}
+            continue
+        manifest = retraining.newest(home.folder, tenant)
+        grown = retraining.growth(home.folder, tenant, seen["head"])
+        if manifest is not None and grown is not None:
+            seen = {"head": grown.head, "attempt": 1}
+        elif manifest is not None and _failed(context.instance, seen):
+            seen = {"head": seen["head"], "attempt": seen["attempt"] + 1}
+        else:
+            continue
+        cursor[tenant] = seen
+        run = retraining.successor(home.folder, manifest, seen["head"])
+        opened.append(run.manifest.run_id)
+        requests.append(_request(run, seen))
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "no logs from outside since the last look",
+        cursor=json.dumps(cursor),
+        dynamic_partitions_requests=[experiments.build_add_request(opened)] if opened else None,
+    )
+
+
+def _request(run: Run, seen: dict[str, Any]) -> dg.RunRequest:
+    return dg.RunRequest(
+        run_key=f"{run.manifest.run_id}#{seen['attempt']}",
+        partition_key=run.manifest.run_id,
+        tags={OCCASION: seen["head"]},
+    )
+
+
+def _failed(instance: dg.DagsterInstance, seen: dict[str, Any]) -> bool:
+    """Whether the last run for this batch failed and may be tried again."""
+    if not 0 < seen["attempt"] < ATTEMPTS:
+        return False
+    runs = instance.get_runs(dg.RunsFilter(tags={OCCASION: seen["head"]}), limit=1)
+    return bool(runs) and runs[0].status is dg.DagsterRunStatus.FAILURE
+
+
+@dg.sensor(
+    minimum_interval_seconds=30,
+    description="A reviewer answered in MLflow: do in the release ledger what the answer says.",
+)
+def registry_review(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
+    """Read answers that nobody acted on. The cursor holds those acted on whose outcome MLflow does not show yet."""
+    acted: dict[str, str] = json.loads(context.cursor or "{}")
+    open_: dict[str, str] = {}
+    told = []
+    for ledger, registry, tenant, experiment in _lines(home):
+        for review in registry.pending_reviews(ledger, tenant, experiment):
+            key = "|".join((review.version.id, review.answer, review.by, review.reason))
+            outcome = acted.get(key) or _act(home, ledger, review)
+            told.append(f"{review.answer} of {review.version.label} by {review.by}: {outcome}")
+            try:
+                registry.settle(review, outcome)
+            except Exception as error:
+                # The ledger has moved; the answer must not be acted on again because MLflow went away meanwhile.
+                open_[key] = outcome
+                context.log.warning(f"MLflow does not show yet what became of an answer: {error}")
+    return dg.SensorResult(skip_reason="; ".join(told) or "no answer is waiting", cursor=json.dumps(open_))
+
+
+def _act(home: Home, ledger: Ledger, review: Review) -> str:
+    try:
+        if review.answer == "approve":
+            events = approve_version(home.store, ledger, review.version, by=review.by, reason=review.reason)
+        else:
+            events = [ledger.reject(review.version, by=review.by, reason=review.reason)]
+    except RatchetError as error:
+        return f"refused: {error}"
+    return f"now {events[-1].state}"
+
+
+@dg.sensor(
+    minimum_interval_seconds=60,
+    description="MLflow does not show what the release ledger says: repair it, and report what was done by hand.",
+)
+def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
+    """Reconcile every line of the ledger. The cursor counts the incidents reported so far."""
+    found = [
+        incident
+        for ledger, registry, tenant, experiment in _lines(home)
+        for incident in registry.reconcile(ledger, tenant, experiment)
+    ]
+    for incident in found:
+        context.log.warning(f"{incident.what} was {incident.seen}, expected {incident.expected}")
+    rows = [incident.model_dump() for incident in found]
+    observed = dg.AssetObservation(
+        "production_policy",
+        description=f"{len(found)} changes made by hand in MLflow",
+        metadata={"incidents": dg.MetadataValue.md(table(rows))},
+    )
+    return dg.SensorResult(
+        skip_reason=f"{len(found)} incidents" if found else "MLflow shows what the ledger says",
+        cursor=str(int(context.cursor or 0) + len(found)),
+        asset_events=[observed] if found else [],
+    )
+
+
+def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
+    """Every line of the release ledger, with its registry; none where nothing was released yet."""
+    if not (home.folder / "store").exists():
+        return
+    ledger, registry = Ledger.of(home.folder), Registry.of(home.folder)
+    for tenant, experiment in ledger.lines():
+        yield ledger, registry, tenant, experiment
+
+
+SENSORS = (new_trajectories, registry_review, registry_reconciler)

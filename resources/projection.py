@@ -1,0 +1,125 @@
+"""An experiment as MLflow shows it: a card per policy with figures, curves and report, and versions from the ledger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.policy import Policy
+from ratchet.contracts.score import NotComputable, Quantity
+from ratchet.loop import deciding, learning
+from ratchet.loop.context import Run
+from ratchet.release.ledger import Ledger
+from ratchet.release.records import Incident
+from resources.mlflow_models import VERSION, PolicyCard, model_name
+from resources.reconciler import STATE
+from resources.registry import Registry
+
+COSTS = ("variable_per_accepted", "training", "training_cumulative", "loaded", "amortised", "break_even")
+
+
+class Shown(NamedTuple):
+    """What was shown of an experiment, and where."""
+
+    report: dict[str, Any]
+    """The report object."""
+    page: Path
+    """The release report, an HTML file."""
+    model: str
+    """Name of the registered model."""
+    incidents: list[Incident]
+    """What somebody had changed by hand."""
+
+
+def project_run(run: Run) -> Shown:
+    """Write the report page, and bring MLflow up to what the release ledger says of this experiment."""
+    manifest, report = run.manifest, deciding.report_of(run)
+    page = run.home / "reports" / f"{manifest.run_id}.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    whole = page.with_suffix(".new")
+    whole.write_text(deciding.report_html(run), encoding="utf-8")
+    os.replace(whole, page)
+    cards = [card(manifest, learning.open_policy(run, one["name"]), one, page) for one in report["policies"]]
+    registry = Registry.of(run.home)
+    incidents = registry.project(Ledger.of(run.home), manifest.tenant, manifest.experiment, cards)
+    return Shown(report, page, model_name(manifest.tenant, manifest.experiment), incidents)
+
+
+def card(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], page: Path) -> PolicyCard:
+    """The card of one policy.
+
+    Args:
+        manifest: of the experiment.
+        policy: the policy.
+        figures: its entry in the report.
+        page: the report page.
+    """
+    section = next((one for one in manifest.methods if one.name == policy.name), None)
+    params = {"method": policy.method, "experiment": manifest.run_id, "seed": str(manifest.seed)}
+    if section is not None:
+        params |= {"start": section.start, **{key: str(value) for key, value in section.settings.items()}}
+    return PolicyCard(
+        policy=policy,
+        manifest_digest=manifest.digest,
+        metrics=dict(metrics(figures)),
+        params=params,
+        curves=curves(policy.training.get("curve", [])),
+        report=page,
+    )
+
+
+def metrics(figures: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:
+    """The figures of one policy of a report by metric name; what cannot be computed keeps its reason."""
+    for name in ("tool_call_precision", "violations", "exploit_rate", "invalid_share", "accepted_tasks"):
+        yield name, _quantity(figures[name])
+    for name in ("acceptance", "mean_of_seeds", "paired_difference"):
+        found = NotComputable.parse(figures[name])
+        if isinstance(found, NotComputable):
+            yield name, found
+        else:
+            yield name, _quantity(found["value"])
+            yield from ((f"{name}_{part}", _quantity(found[part])) for part in ("low", "high", "p") if part in found)
+    yield from ((f"latency_{part}_s", _quantity(figures["latency_s"][part])) for part in ("p50", "p95"))
+    yield from ((f"cost_{part}", _quantity(figures["cost"][part])) for part in COSTS)
+    yield from ((f"segment_{one['name']}_accepted", float(one["accepted"])) for one in figures["segments"])
+
+
+def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Learning curves as (step, value) by name, from rows with a `step`."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for at, row in enumerate(rows):
+        for name, value in row.items():
+            if name != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+                found.setdefault(f"curve_{name}", []).append((int(row.get("step", at)), float(value)))
+    return found
+
+
+def registry_differences(run: Run) -> list[dict[str, str]]:
+    """Where MLflow differs from the release ledger in this experiment's line: what, seen, expected. Repairs nothing."""
+    tenant, experiment = run.manifest.tenant, run.manifest.experiment
+    ledger, registry = Ledger.of(run.home), Registry.of(run.home)
+    name = model_name(tenant, experiment)
+    items = list(registry.models.versions(name))
+    numbers = {item.tags.get(VERSION, ""): str(item.version) for item in items}
+    rows = []
+    for identity, (version, state) in ledger.versions(tenant, experiment).items():
+        seen = next((item.tags.get(STATE, "missing") for item in items if item.tags.get(VERSION) == identity), "absent")
+        rows.append({"what": f"state of {version.label}", "seen": seen, "expected": str(state)})
+    if not rows:
+        return []
+    aliases = {key: str(value) for key, value in registry.models.client.get_registered_model(name).aliases.items()}
+    slots = {key: numbers.get(held.id, "absent") for key, held in ledger.current(tenant, experiment).by_alias().items()}
+    for alias in sorted(aliases.keys() | slots.keys()):
+        seen, expected = aliases.get(alias, "not set"), slots.get(alias, "not set")
+        rows.append({"what": f"alias {alias} of {name}", "seen": seen, "expected": expected})
+    return [row for row in rows if row["seen"] != row["expected"]]
+
+
+def _quantity(value: Any) -> Quantity:
+    found = NotComputable.parse(value)
+    if isinstance(found, NotComputable):
+        return found
+    return NotComputable(reason="the report has no figure") if found is None else float(found)
