@@ -11,6 +11,7 @@ import socket
 from pathlib import Path
 
 import dagster as dg
+import yaml
 from dagster._core.instance.ref import InstanceRef
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,10 +31,9 @@ def open_instance() -> dg.DagsterInstance:
 
     The storage of that file is relative: the working directory has to be the project.
     """
-    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     home = os.environ.get("DAGSTER_HOME")
     if home:
-        Path(home).mkdir(parents=True, exist_ok=True)
+        _configure(Path(home) / "dagster.yaml")
         return dg.DagsterInstance.get()
     (ROOT / ".dagster").mkdir(exist_ok=True)
     return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(ROOT / ".dagster"), config_dir=str(ROOT)))
@@ -55,6 +55,16 @@ def end_dead_runs(instance: dg.DagsterInstance) -> int:
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
             ended += 1
     return ended
+
+
+def _configure(path: Path) -> None:
+    """Write the project's settings where a DAGSTER_HOME has none; where it stores things stays its own affair."""
+    if path.exists():
+        return
+    settings = yaml.safe_load((ROOT / "dagster.yaml").read_text(encoding="utf-8"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {key: settings[key] for key in ("telemetry", "concurrency", "run_monitoring")}
+    path.write_text(yaml.safe_dump(kept), encoding="utf-8")
 
 
 def _started(pid: int) -> str:

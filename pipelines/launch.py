@@ -21,6 +21,7 @@ from typing import Any
 
 import dagster as dg
 import yaml
+from dagster._core.errors import DagsterAssetCheckFailedError
 
 from assets.partitions import experiments, tenants
 from pipelines.definitions import defs
@@ -80,6 +81,7 @@ def launch(home: Path, manifest: Manifest) -> str:
     os.chdir(ROOT)
     os.environ["RATCHET_HOME"] = str(home)
     os.environ.setdefault("DAGSTER_COMPUTE_LOG_TAIL_WAIT_AFTER_FINISH", TAIL_S)
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with exclusive(home), open_instance() as instance:
         run_id = open_run(home, manifest).manifest.run_id
         left = end_dead_runs(instance)
@@ -107,7 +109,7 @@ def execute(job: dg.JobDefinition, key: str, instance: dg.DagsterInstance, narra
         job.execute_in_process(
             run_config=QUIET, instance=instance, partition_key=key, run_id=run_id, tags={PROCESS: process_tag()}
         )
-    except dg.DagsterAssetCheckFailedError:
+    except DagsterAssetCheckFailedError:
         raise RatchetError(
             f"job {job.name}",
             rule="; ".join(narrator.refusals) or "every blocking check must pass",
