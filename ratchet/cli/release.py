@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import ratchet
+from ratchet.cli.options import HOME, Home, find_project
 from ratchet.errors import TransitionError
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ VersionArgument = Annotated[
 By = Annotated[str, typer.Option("--by", help="Who does this; it stays in the ledger.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in words; it stays in the ledger.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Tenant, where several have such an experiment.")]
-Home = Annotated[Path, typer.Option("--home", envvar="RATCHET_HOME", help="Folder that holds the state.")]
-HOME = Path(".ratchet")
 
 
 def register(app: typer.Typer) -> None:
@@ -161,14 +159,7 @@ def _what(event: Event) -> str:
 
 def _project(home: Path) -> None:
     """Bring MLflow up to date in a process of its own: `ratchet` itself never imports it."""
-    root = next(
-        (
-            folder
-            for folder in (Path(ratchet.__file__).resolve().parents[1], Path.cwd())
-            if (folder / "resources" / "registry.py").is_file()
-        ),
-        None,
-    )
+    root = find_project()
     if root is None:
         return
     command = [sys.executable, "-m", "resources.registry", "reconcile", "--home", str(home.resolve())]

@@ -7,6 +7,7 @@ It is validated on load with every mistake in one message, and digested; every a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -234,6 +235,29 @@ def load_manifest(path: str | Path, *, fast: bool = False, overrides: dict[str, 
             for item in error.errors()
         )
         raise ManifestError(str(path), rule=mistakes, remedy="correct every field named here") from None
+
+
+def read_overrides(settings: Sequence[str]) -> dict[str, Any]:
+    """Read settings of the form `key=value`, as a command line has them, for `load_manifest`.
+
+    Args:
+        settings: each a dotted path, `=`, and a value in YAML, e.g. `splits.train=60`.
+
+    Raises:
+        ManifestError: a setting without a key or without `=`, or whose value is not YAML.
+    """
+    found = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            equals = ""
+        if not key.strip() or not equals:
+            raise ManifestError(
+                "--set", seen=setting, rule="it must be KEY=VALUE with a value in YAML", remedy="such as --set seed=7"
+            )
+    return found
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

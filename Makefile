@@ -1,0 +1,55 @@
+# Every target works as the first command after cloning: it makes the environment it needs.
+SHELL := /bin/bash
+VENV ?= .venv
+PYTHON ?= python3.11
+EXPERIMENT ?= experiments/repair.yaml
+ARGS ?=
+NAME ?=
+TESTS ?= tests
+# One thread a process: tests and the loop's own parallelism fill the cores, and results do not depend on their number.
+# The trainer sets its own, fixed too.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup loop test slow ui bench lint clean
+
+help:
+	@echo "make loop        run the whole improvement loop (FAST=1 for the short form, EXPERIMENT=..., ARGS='--set seed=7')"
+	@echo "make test        run the tests (TESTS=tests/splits for a part)"
+	@echo "make slow        run the tests that take minutes"
+	@echo "make ui          show the home folder in Dagster and MLflow"
+	@echo "make bench       measure (NAME=sandbox for one)"
+	@echo "make lint        check style and types"
+	@echo "make setup       make the environment $(VENV) and stop"
+	@echo "make clean       remove the environment and caches; the state of the loop (.ratchet, .dagster) stays"
+
+setup:
+	@PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
+
+loop: setup
+	@$(VENV)/bin/ratchet run $(EXPERIMENT) $(if $(filter-out 0,$(FAST)),--fast) $(ARGS)
+
+test: setup
+	@scripts/install_system.sh test
+	$(VENV)/bin/python -m pytest -q -n 2 -m "not slow" $(TESTS)
+
+slow: setup
+	@scripts/install_system.sh test
+	$(VENV)/bin/python -m pytest -m slow --timeout=3600 $(TESTS)
+
+ui: setup
+	@$(VENV)/bin/ratchet ui $(ARGS)
+
+bench: setup
+	@set -e; for file in $(if $(NAME),benchmarks/$(NAME).py,$(sort $(wildcard benchmarks/*.py))); do \
+	    echo "== $$file"; $(VENV)/bin/python $$file $(ARGS); \
+	done
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
