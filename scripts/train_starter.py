@@ -41,7 +41,10 @@ SEED = 7
 def words() -> list[str]:
     """The environment's words: one token each."""
     numbered = [f"{i}/{n}" for n in range(1, 13) for i in range(1, n + 1)]
-    said = "failing applied reverted submitted passed all no such call more fixes fix shown revert first nothing tests edited not permitted"
+    said = (
+        "failing applied reverted submitted passed all no such call more fixes fix shown revert first nothing "
+        "tests edited not permitted"
+    )
     return [*TOOLS, *RULES, *PLACES, *SYMPTOMS, *numbered, *said.split()]
 
 
@@ -90,7 +93,8 @@ def main() -> None:
         for rollout in rollouts
     ]
     print(
-        f"{len(tasks)} tasks, {len(samples)} episodes, {sum(len(s.input_ids) for s in samples)} tokens, vocabulary {len(tokenizer)}"
+        f"{len(tasks)} tasks, {len(samples)} episodes, {sum(len(s.input_ids) for s in samples)} tokens, "
+        f"vocabulary {len(tokenizer)}"
     )
     model = checkpoint.fresh(tokenizer, seed=SEED)
     print(f"{model.num_parameters()} parameters")
@@ -106,8 +110,8 @@ def main() -> None:
             file.write((json.dumps(row, sort_keys=True) + "\n").encode())
     (target / "MODEL_CARD.md").write_text(
         CARD.format(
-            parameters=model.num_parameters(), vocabulary=len(tokenizer), tasks=len(tasks), episodes=len(samples), epochs=options.epochs, lr=options.lr,
-            loss=outcome.curve[-1].loss, seconds=round(outcome.seconds),
+            parameters=model.num_parameters(), vocabulary=len(tokenizer), tasks=len(tasks), episodes=len(samples),
+            epochs=options.epochs, lr=options.lr, loss=outcome.curve[-1].loss, seconds=round(outcome.seconds),
         ),
         encoding="utf-8",
     )  # fmt: skip
@@ -125,7 +129,7 @@ byte-level BPE tokenizer of {vocabulary} tokens. Licence: Apache-2.0, like Ratch
 - Recipe: `python scripts/train_starter.py` (seed 7, {epochs:g} epochs of SFT, batches of 32, learning rate {lr:g}), {seconds} s of
   training, last loss {loss:.3f}.
 - Habits: looks at the tests first, tries the fixes one by one in the order shown, reads the report again before every test run.
-"""
+"""  # noqa: E501
 
 if __name__ == "__main__":
     main()

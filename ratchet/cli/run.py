@@ -81,7 +81,7 @@ def relay(command: list[str], root: Path) -> dict[str, bool]:
     environment.setdefault("OMP_NUM_THREADS", "1")
     stages: dict[str, bool] = {}
     child = children.start(command, cwd=root, env=environment, output=subprocess.PIPE, at_death=signal.SIGKILL)
-    with children.passing_on(child) as heard:
+    with children.passing_on(child) as heard, child:
         assert child.stdout is not None
         for line in child.stdout:
             typer.echo(line.rstrip("\n"), err=True)

@@ -1,8 +1,8 @@
 """What a task runs in: the environment, its episodes and the permissions that learning cannot widen.
 
 `EnvironmentSpec` is part of the manifest's digest. A harness that asks for a tool or a limit beyond it is refused
-before evaluation, and nothing that trains can write to it. Verification is not in here: the verifier's files are not reachable
-from an episode.
+before evaluation, and nothing that trains can write to it. Verification is not in here: the verifier's files are not
+reachable from an episode.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Held-out runs: every arm on the same tasks and seeds, chunk by chunk in turn, resumed where it stopped.
 
-The arms take turns so that a machine that slows down slows all of them. Rows are stored as soon as a chunk is done; what is
-missing or invalid (within the retries) is what the next call runs.
+The arms take turns so that a machine that slows down slows all of them. Rows are stored as soon as a chunk is done;
+what is missing or invalid (within the retries) is what the next call runs.
 """
 
 from __future__ import annotations
