@@ -17,10 +17,8 @@ import traceback
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-import yaml
 from dagster._core.errors import DagsterAssetCheckFailedError
 
 from assets.partitions import experiments, tenants
@@ -28,8 +26,8 @@ from pipelines.definitions import defs
 from pipelines.instance import PROCESS, ROOT, end_dead_runs, open_instance, process_tag
 from pipelines.jobs import LOOP
 from pipelines.narrator import Narrator
-from ratchet.contracts.manifest import Manifest, load_manifest
-from ratchet.errors import ConflictError, ManifestError, RatchetError
+from ratchet.contracts.manifest import Manifest, load_manifest, read_overrides
+from ratchet.errors import ConflictError, RatchetError
 from ratchet.loop.context import open_run
 from ratchet.progress import say
 
@@ -48,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args(arguments)
     try:
-        manifest = load_manifest(given.manifest, fast=given.fast, overrides=overrides(given.settings))
+        manifest = load_manifest(given.manifest, fast=given.fast, overrides=read_overrides(given.settings))
         launch(given.home.resolve(), manifest)
     except RatchetError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
@@ -57,17 +55,6 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted; run again to go on", file=sys.stderr, flush=True)
         return 130
     return 0
-
-
-def overrides(settings: list[str]) -> dict[str, Any]:
-    """Read `key=value` settings; values are YAML. Raises ManifestError for one without a key."""
-    found = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not key or not equals:
-            raise ManifestError("--set", seen=setting, rule="it must be KEY=VALUE", remedy="such as --set seed=7")
-        found[key] = yaml.safe_load(value)
-    return found
 
 
 def launch(home: Path, manifest: Manifest) -> str:

@@ -1,4 +1,4 @@
-"""The parts of a launch: settings, one at a time, errors without wrappers, and what a killed launch leaves behind."""
+"""The parts of a launch: one at a time, errors without wrappers, and what a killed launch leaves behind."""
 
 import subprocess
 import sys
@@ -12,10 +12,10 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from pipelines.instance import PROCESS, end_dead_runs, open_instance, process_tag
-from pipelines.launch import exclusive, execute, main, overrides, unwrapped
+from pipelines.launch import exclusive, execute, main, unwrapped
 from pipelines.narrator import Narrator
 from ratchet import progress
-from ratchet.errors import ConflictError, ContaminationError, ManifestError, RatchetError
+from ratchet.errors import ConflictError, ContaminationError, RatchetError
 
 KEYS = dg.DynamicPartitionsDefinition(name="keys")
 REFUSED = ContaminationError("the data", rule="it must share nothing", remedy="take it out")
@@ -106,17 +106,6 @@ def test_a_domain_error_is_found_behind_its_wrappers() -> None:
     outer.__cause__.__context__ = REFUSED
     assert unwrapped(outer) is REFUSED
     assert unwrapped(ValueError("other")) is None
-
-
-def test_settings_are_read_as_yaml() -> None:
-    found = overrides(["seed=7", "release.four_eyes=true", "job.description=a=b"])
-    assert found == {"seed": 7, "release.four_eyes": True, "job.description": "a=b"}
-
-
-@pytest.mark.parametrize("setting", ["seed", "=7"])
-def test_a_setting_without_key_or_value_is_refused(setting: str) -> None:
-    with pytest.raises(ManifestError, match="KEY=VALUE"):
-        overrides([setting])
 
 
 def test_a_bad_manifest_is_one_line_and_exit_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

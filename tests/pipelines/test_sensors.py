@@ -35,8 +35,8 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def tick(sensor: dg.SensorDefinition, instance: dg.DagsterInstance, home: Path, cursor: str | None) -> dg.SensorResult:
-    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"home": Home(path=str(home))})
-    found = sensor(context)
+    with dg.build_sensor_context(instance, cursor, resources={"home": Home(path=str(home))}) as context:
+        found = sensor(context)
     assert isinstance(found, dg.SensorResult)
     return found
 
@@ -120,17 +120,26 @@ def test_a_failed_retraining_is_tried_again_under_another_key_and_not_for_ever(
     assert keys == [f"{successor}#{attempt}" for attempt in range(1, ATTEMPTS + 1)]
 
 
-def test_the_schedule_takes_the_newest_experiment(tmp_path: Path) -> None:
-    at = datetime(2030, 1, 2, 2, tzinfo=UTC)
-    reference = InstanceRef.from_dir(str(tmp_path), overrides={"telemetry": {"enabled": False}})
-    with dg.DagsterInstance.from_ref(reference) as instance:
-        context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
+def test_the_schedule_takes_the_newest_experiment_of_its_home(
+    home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    newest = open_run(home, MANIFEST.model_copy(update={"seed": 2})).manifest.run_id
+    storage = str(tmp_path_factory.mktemp("dagster"))
+    reference = InstanceRef.from_dir(storage, overrides={"telemetry": {"enabled": False}})
+    with (
+        dg.DagsterInstance.from_ref(reference) as instance,
+        dg.build_schedule_context(
+            instance=instance,
+            scheduled_execution_time=datetime(2030, 1, 2, 2, tzinfo=UTC),
+            resources={"home": Home(path=str(home))},
+        ) as context,
+    ):
         assert isinstance(nightly_improvement(context), dg.SkipReason)
-        instance.add_dynamic_partitions("experiments", ["z-old"])
-        instance.add_dynamic_partitions("experiments", ["a-new"])
+        for key in (MANIFEST.run_id, newest, "of-another-home"):
+            instance.add_dynamic_partitions("experiments", [key])
         request = nightly_improvement(context)
     assert isinstance(request, dg.RunRequest)
-    assert (request.partition_key, request.run_key) == ("a-new", "a-new@2030-01-02")
+    assert (request.partition_key, request.run_key) == (newest, f"{newest}@2030-01-02")
 
 
 @pytest.fixture
