@@ -87,7 +87,9 @@ def show(home: Path, run_id: str) -> None:
     body = complete(home, run_id)
     screen = console()
     for table in (policy_table(body), comparison_table(body), decision_table(body)):
+        screen.print()
         screen.print(table)
+    typer.echo("")
     typer.echo(f"release  {body['release']['version']} stands in {body['release']['state']}")
     for label, where in _further(home, run_id):
         typer.echo(f"{label:<8} {where}")

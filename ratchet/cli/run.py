@@ -25,6 +25,8 @@ STAGE = re.compile(r"^\[ *\d+/\d+\] (?P<name>\w+): .*\((?P<how>reused|\d+\.\d s)
 LOOKED_UP = frozenset({"rights_ledger"})
 """Stages that show the present state and do no work, so that they have nothing to reuse."""
 REFUSED = 2
+INTERRUPTED = 130
+"""Status of a loop that heard the signal itself, and has said so."""
 
 
 def run(
@@ -90,7 +92,8 @@ def relay(command: list[str], root: Path) -> dict[str, bool]:
                 stages[found["name"]] = found["how"] == "reused"
         status = child.wait()
     if heard.status is not None:
-        typer.echo("interrupted; nothing is lost: the same command goes on where this one stopped", err=True)
+        if status != INTERRUPTED:
+            typer.echo("interrupted; nothing is lost: the same command goes on where this one stopped", err=True)
         raise typer.Exit(heard.status)
     if status:
         raise typer.Exit(REFUSED if status > 0 else 128 - status)
