@@ -67,16 +67,19 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, dict) and {"value", "low", "high"} <= value.keys():
+        return f"{cell(value['value'])} [{cell(value['low'])}, {cell(value['high'])}]"
     text = canonical_json(value) if isinstance(value, dict | list) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def curves(rows: Sequence[Row], x: str = "step") -> str | None:
-    """Learning curves: every numeric column over `x` (or over the row's position), a panel each.
+    """Learning curves: every numeric column, and those under `metrics`, over `x` or the row's position, a panel each.
 
     Returns:
         Markdown with an image inside, or None where there is nothing to draw.
     """
+    rows = [{**row, **(row.get("metrics") or {})} for row in rows]
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != x]
     series = {}
     for name in names:

@@ -49,6 +49,7 @@ def production_policy(context: dg.AssetExecutionContext, home: Home) -> dg.Mater
     more = {
         "report": dg.MetadataValue.path(str(shown.page)),
         "registered model": shown.model,
+        "mlflow": dg.MetadataValue.url(shown.link),
         "incidents": dg.MetadataValue.md(table([one.model_dump() for one in shown.incidents])),
     }
     return result(stage, more | ({"acceptance": dg.MetadataValue.md(drawn)} if drawn else {}))

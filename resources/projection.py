@@ -18,6 +18,8 @@ from resources.mlflow_models import VERSION, PolicyCard, model_name
 from resources.reconciler import STATE
 from resources.registry import Registry
 
+UI = "http://127.0.0.1:5000"
+"""MLflow's address where `ratchet ui` starts it."""
 COSTS = ("variable_per_accepted", "training", "training_cumulative", "loaded", "amortised", "break_even")
 
 
@@ -30,6 +32,8 @@ class Shown(NamedTuple):
     """The release report, an HTML file."""
     model: str
     """Name of the registered model."""
+    link: str
+    """Where a browser finds it: at the tracking server, or where `ratchet ui` shows the home's database."""
     incidents: list[Incident]
     """What somebody had changed by hand."""
 
@@ -45,7 +49,9 @@ def project_run(run: Run) -> Shown:
     cards = [card(manifest, learning.open_policy(run, one["name"]), one, page) for one in report["policies"]]
     registry = Registry.of(run.home)
     incidents = registry.project(Ledger.of(run.home), manifest.tenant, manifest.experiment, cards)
-    return Shown(report, page, model_name(manifest.tenant, manifest.experiment), incidents)
+    name, uri = model_name(manifest.tenant, manifest.experiment), registry.models.uri
+    link = f"{uri if uri.startswith('http') else UI}/#/models/{name}"
+    return Shown(report, page, name, link, incidents)
 
 
 def card(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], page: Path) -> PolicyCard:
@@ -88,10 +94,10 @@ def metrics(figures: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:
 
 
 def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Learning curves as (step, value) by name, from rows with a `step`."""
+    """Learning curves as (step, value) by name, from rows with a `step`, figures, and further ones under `metrics`."""
     found: dict[str, list[tuple[int, float]]] = {}
     for at, row in enumerate(rows):
-        for name, value in row.items():
+        for name, value in {**row, **(row.get("metrics") or {})}.items():
             if name != "step" and isinstance(value, int | float) and not isinstance(value, bool):
                 found.setdefault(f"curve_{name}", []).append((int(row.get("step", at)), float(value)))
     return found

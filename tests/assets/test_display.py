@@ -31,6 +31,7 @@ def picture(markdown: str) -> bytes:
         ("a|b\nc", "a\\|b c"),
         (NotComputable(reason="no run was accepted"), "not computable: no run was accepted"),
         ({"not_computable": "no run was accepted"}, "not computable: no run was accepted"),
+        ({"value": 0.5, "low": 0.25, "high": {"not_computable": "few"}}, "0.5 [0.25, not computable: few]"),
         ({"b": 1, "a": [2]}, '{"a":[2],"b":1}'),
     ],
 )
