@@ -95,7 +95,7 @@ class Store:
         return sorted(
             str(path.relative_to(self.root))
             for path in base.rglob("*")
-            if path.is_file() and not path.name.startswith(".")
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(base).parts)
         )
 
     def publish_folder(self, local: Path, name: str) -> str:

@@ -61,6 +61,19 @@ class Evidence(Contract):
             )
         return super().model_copy(deep=deep)
 
+    def copy(self, **options: Any) -> Self:
+        """Copy unchanged, as `model_copy` does. Raises IntegrityError for any option."""
+        return self.model_copy(update=options)
+
+    @classmethod
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
+        """Refused: it would make evidence from inputs that nobody checked. Raises IntegrityError."""
+        raise IntegrityError(
+            cls.__name__,
+            rule=f"it can be made only by {cls.owner}, from inputs that were checked there",
+            remedy="call the stage's public function instead of the constructor",
+        )
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the kind and the content."""

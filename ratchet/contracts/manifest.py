@@ -88,6 +88,9 @@ class Reward(Contract):
     malformed_penalty: float = Field(default=0.0, ge=0, description="Subtracted per malformed or refused call.")
     tamper_penalty: float = Field(default=0.0, ge=0, description="Subtracted where a honeypot was touched.")
     judge: str | None = Field(default=None, description="Calibrated judge, or None.")
+    train_on_failed_audit: bool = Field(
+        default=False, description="Train by reinforcement though the audit found an exploit; the gate rejects anyway."
+    )
 
 
 class LearningData(Contract):
@@ -175,16 +178,28 @@ class Manifest(Contract):
     )
 
     @model_validator(mode="after")
-    def _methods_start_from_known(self) -> Manifest:
+    def _names_are_told_apart(self) -> Manifest:
+        wrong = []
         known = {"base"}
         for section in self.methods:
             if section.name in known or section.name == "baseline":
-                raise ValueError(f"methods: the name {section.name!r} is taken; give every candidate its own name")
+                wrong.append(f"methods: the name {section.name!r} is taken; give every candidate its own name")
             if section.start not in known:
-                raise ValueError(
+                wrong.append(
                     f"methods.{section.name}.start is {section.start!r}; start from `base` or an earlier candidate"
                 )
             known.add(section.name)
+        listed: dict[str, list[str | int]] = {
+            "grants": [grant.grant_id for grant in self.grants],
+            "environment.tools": [*self.environment.tools],
+            "evaluation.seeds": [*self.evaluation.seeds],
+        }
+        for field, names in listed.items():
+            double = sorted({name for name in names if names.count(name) > 1}, key=str)
+            if double:
+                wrong.append(f"{field}: {', '.join(map(repr, double))} occurs twice; name each once")
+        if wrong:
+            raise ValueError("; ".join(wrong))
         return self
 
     @property
@@ -220,6 +235,10 @@ def load_manifest(path: str | Path, *, fast: bool = False, overrides: dict[str, 
             str(path), seen=type(body).__name__, rule="it must be a mapping", remedy="see experiments/repair.yaml"
         )
     short = body.pop("fast", None) or {}
+    if not isinstance(short, dict):
+        raise ManifestError(
+            f"{path}: fast", seen=short, rule="it must be a mapping", remedy="see experiments/repair.yaml"
+        )
     if fast:
         body = _merged(body, short)
     for dotted, value in (overrides or {}).items():
@@ -261,7 +280,10 @@ def read_overrides(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Deep merge; a list of named mappings is merged by name, any other value replaces."""
+    """Deep merge; a list of named mappings is merged by name, any other value replaces.
+
+    Raises ManifestError where an override names what the list does not have: it would be dropped in silence.
+    """
     result = dict(base)
     for key, value in over.items():
         seen = result.get(key)
@@ -272,7 +294,13 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
             and isinstance(seen, list)
             and all(isinstance(item, dict) and "name" in item for item in seen)
         ):
-            result[key] = [_merged(item, value.get(item["name"], {})) for item in seen]
+            names = [item["name"] for item in seen]
+            unknown = sorted(set(value) - set(names), key=str)
+            if unknown:
+                raise ManifestError(
+                    f"override of {key}", seen=unknown, rule=f"it must name one of {names}", remedy="correct the name"
+                )
+            result[key] = [_merged(item, value.get(item["name"]) or {}) for item in seen]
         else:
             result[key] = value
     return result

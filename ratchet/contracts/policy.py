@@ -68,7 +68,10 @@ def widened(harness: Harness, allowed: EnvironmentSpec, incumbent: Harness | Non
         set(incumbent.tools) if incumbent else {tool.name for tool in allowed.tools}
     )
     calls = min(allowed.limits.max_calls, incumbent.max_calls if incumbent else allowed.limits.max_calls)
-    tokens = allowed.limits.max_tokens_per_turn
+    tokens = min(
+        allowed.limits.max_tokens_per_turn,
+        incumbent.decoding.max_tokens_per_turn if incumbent else allowed.limits.max_tokens_per_turn,
+    )
     found = [f"tool {tool!r}" for tool in harness.tools if tool not in names]
     found += [f"host {host!r}" for host in harness.hosts if not incumbent or host not in incumbent.hosts]
     found += [f"path {path!r}" for path in harness.paths if not incumbent or path not in incumbent.paths]

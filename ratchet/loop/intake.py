@@ -25,7 +25,7 @@ def ingest_landing(home: Path, tenant: str, at: datetime) -> Stage:
     rows = []
     base = home / "landing" / tenant
     for folder in sorted(path for path in base.iterdir() if path.is_dir()) if base.exists() else []:
-        fresh = {path: _mark(tenant, folder.name, path) for path in sorted(folder.rglob("*")) if path.is_file()}
+        fresh = {path: _mark(tenant, folder.name, path) for path in sorted(folder.rglob("*")) if _finished(path)}
         fresh = {path: mark for path, mark in fresh.items() if not store.exists(mark)}
         if not fresh:
             continue
@@ -53,6 +53,11 @@ def rights_state(home: Path, tenant: str, at: datetime) -> Stage:
     rows = [ledger.effective(grant, at).model_dump(mode="json") for grant in grants]
     active = sum(row["state"] == "active" for row in rows)
     return stage("rights_ledger", False, f"{active} of {len(rows)} grants active", ledger.head, rows, active=active)
+
+
+def _finished(path: Path) -> bool:
+    """Whether a file is meant to be read: one that is still being written has a hidden name."""
+    return path.is_file() and not path.name.startswith(".")
 
 
 def _mark(tenant: str, grant_id: str, path: Path) -> str:

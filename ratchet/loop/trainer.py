@@ -1,7 +1,8 @@
 """What runs in the training process: the doors are passed again, then the method learns.
 
-The process opens the run by its id, re-verifies split lock, certificate and rights, and hands the method token sequences,
-pairs or a sampler, a validation on the validation tasks, and a guard that asks the rights ledger again while it trains.
+The process opens the run by its id, re-verifies split lock, certificate and rights, and hands the method token
+sequences, pairs or a sampler, a validation on the validation tasks, and a guard that asks the rights ledger again
+while it trains.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def train(arguments: dict[str, Any]) -> dict[str, Any]:
                     run, section, rendering, pool, getattr(settings, "temperature", 1.0)
                 )
             else:
-                logged = list(trajectories(run.store, dataset))
+                logged = sorted(trajectories(run.store, dataset), key=_origin)
                 learn = (
                     (pairs(logged, rendering),)
                     if method.NEEDS == "pairs"
@@ -91,7 +92,7 @@ def tokens(trajectory: Trajectory, rendering: Rendering) -> TokenSample:
 def pairs(logged: list[Trajectory], rendering: Rendering) -> list[PairSample]:
     """Pair accepted with rejected trajectories of the same task: each accepted one with one rejected one, in turn."""
     by_task: dict[str, tuple[list[TokenSample], list[TokenSample]]] = {}
-    for trajectory in sorted(logged, key=lambda one: one.digest):
+    for trajectory in sorted(logged, key=_origin):
         own = trajectory.ratchet
         if isinstance(own.score, Scored) and own.task_id:
             chosen, rejected = by_task.setdefault(own.task_id, ([], []))
@@ -101,6 +102,12 @@ def pairs(logged: list[Trajectory], rendering: Rendering) -> list[PairSample]:
         for good, bad in zip(chosen, rejected, strict=False):
             made.append(_pair(good, bad))
     return made
+
+
+def _origin(trajectory: Trajectory) -> tuple[str, str, int, str]:
+    """Order by what was attempted: digests hold measured times, so their order differs from run to run."""
+    own = trajectory.ratchet
+    return own.policy or "", own.task_id or "", -1 if own.seed is None else own.seed, trajectory.digest
 
 
 def _pair(good: TokenSample, bad: TokenSample) -> PairSample:

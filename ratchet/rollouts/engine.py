@@ -1,8 +1,9 @@
 """The in-process engine: batched multi-turn sampling with transformers, keeping the KV cache across turns.
 
-Every row of the batch is an episode. A block of new tokens is appended to all live rows at once; rows that have less to say
-are padded, the padding is masked for good, and positions count real tokens only. So nothing is ever computed twice and
-log-probabilities equal those of a plain forward pass. Rows whose episode is over are dropped from the cache.
+Every row of the batch is an episode. A block of new tokens is appended to all live rows at once; rows that have less
+to say are padded, the padding is masked for good, and positions count real tokens only. So nothing is ever computed
+twice and log-probabilities equal those of a plain forward pass. Rows whose episode is over are dropped from the
+cache.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Session:
         import torch
 
         self._keep([row for row in self.rows if row in added])
+        if not self.rows:
+            return {}
         blocks = {row: self.unread[row] + added[row] for row in self.rows}
         turns = {row: Turn([], [], "length") for row in self.rows}
         speaking = list(self.rows)

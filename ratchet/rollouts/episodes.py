@@ -1,7 +1,7 @@
 """The episode loop: many episodes at once, the engine's batch full, a dead episode never a crash.
 
-One failure of the infrastructure (reset, tool, sandbox) makes that episode invalid with its reason; everything the policy does
-is data. Tool calls of a turn run in threads, since the sandbox has several slots.
+One failure of the infrastructure (reset, tool, sandbox) makes that episode invalid with its reason; everything the
+policy does is data. Tool calls of a turn run in threads, since the sandbox has several slots.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class _Live:
         self.prompt: list[int] = []
         self.exchanges: list[Exchange] = []
         self.invalid: str | None = None
+        self.deliverable: Deliverable | None = None
+        self.stack = ExitStack()
         self.started = time.monotonic()
         self.ended: float | None = None
 
@@ -134,17 +136,23 @@ def run_batch(
     """
     decoding = decoding or harness.decoding
     live = [_Live(task, seed) for task, seed in requests]
-    with ExitStack() as stack:
+    try:
         for one in live:
-            _guarded(one, "reset", partial(_open, one, environment, rendering, stack))
+            _guarded(one, "reset", partial(_open, one, environment, rendering))
         keys = [f"{salt}/{one.task.task_id}/{one.seed}" for one in live]
         session = Session(model, rendering.end, decoding, keys)
         added = {row: one.prompt for row, one in enumerate(live) if not one.over}
         while added:
             turns = session.turn(added)
-            list(pool.map(lambda row: _step(live[row], added[row], turns[row], rendering, harness), turns))
+            steps = [(live[row], added[row], turn, rendering, harness) for row, turn in turns.items()]
+            list(pool.map(lambda step: _step(*step), steps))
             added = {row: _answer(live[row], turns[row], rendering) for row in turns if not live[row].over}
-        return [_finish(one) for one in live]
+        for one in live:
+            _guarded(one, "deliverable", partial(_hand_in, one))
+    finally:
+        for one in live:
+            _guarded(one, "close", one.stack.close)
+    return [_finish(one) for one in live]
 
 
 def run(
@@ -169,8 +177,8 @@ def run(
             yield rollouts
 
 
-def _open(one: _Live, environment: Environment, rendering: Rendering, stack: ExitStack) -> None:
-    one.episode = stack.enter_context(environment.open(one.task, one.seed))
+def _open(one: _Live, environment: Environment, rendering: Rendering) -> None:
+    one.episode = one.stack.enter_context(environment.open(one.task, one.seed))
     messages = one.episode.observation()
     one.opening = [message.content for message in messages]
     one.prompt = rendering.prompt(messages)
@@ -181,7 +189,7 @@ def _guarded(one: _Live, phase: str, action: Callable[[], None]) -> None:
     try:
         action()
     except Exception as error:  # the one capture point: a failing environment is data, not a crash
-        one.invalid = f"{phase}: {type(error).__name__}: {error}"
+        one.invalid = one.invalid or f"{phase}: {type(error).__name__}: {error}"
         one.end()
 
 
@@ -210,17 +218,19 @@ def _answer(one: _Live, turn: Turn, rendering: Rendering) -> list[int]:
     return close + rendering.result(one.exchanges[-1].result.content)
 
 
-def _finish(one: _Live) -> Rollout:
-    deliverable: Deliverable | None = None
+def _hand_in(one: _Live) -> None:
     if one.episode is not None and one.invalid is None:
-        deliverable = one.episode.deliverable()
+        one.deliverable = one.episode.deliverable()
+
+
+def _finish(one: _Live) -> Rollout:
     return Rollout(
         task=one.task,
         seed=one.seed,
         opening=one.opening,
         prompt_ids=one.prompt,
         exchanges=one.exchanges,
-        deliverable=deliverable,
+        deliverable=one.deliverable if one.invalid is None else None,
         invalid=one.invalid,
         latency_s=(one.ended or time.monotonic()) - one.started,
     )

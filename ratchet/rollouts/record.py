@@ -1,4 +1,5 @@
-"""From a finished rollout to its trajectory in ATIF: everything a reviewer or a trainer asks for, nothing recomputed."""
+"""From a finished rollout to its trajectory in ATIF: everything a reviewer or a trainer asks for, nothing
+recomputed."""
 
 from __future__ import annotations
 
@@ -47,6 +48,8 @@ def to_trajectory(
     """
     task = rollout.task
     steps = [Step(step_id=1 + index, source="user", message=text) for index, text in enumerate(rollout.opening)]
+    if not steps:  # an episode that failed while it opened is kept too, and a trajectory has at least one step
+        steps = [Step(step_id=1, source="system", message=rollout.invalid or "no observation")]
     for index, exchange in enumerate(rollout.exchanges):
         steps.append(_step(len(steps) + 1, f"call-{index + 1}", exchange, policy_digest or policy, decoding))
     extra = RatchetExtra(

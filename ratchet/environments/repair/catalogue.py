@@ -1,15 +1,17 @@
 """The tasks of `repair`: one injected bug each, detected by the problem's own tests.
 
 For every problem, single edits are drawn in a seeded order that goes round the bug classes; each mutant really runs
-against all tests in the sandbox. A mutant that fewer than two tests detect, that runs into a limit, or that no quick fix
-restores is no task: one failing test is shown, and another must stay hidden, or special-casing what is visible would pass. The quick fixes that an episode
-can page through are the true one and plausible others, shuffled.
+against all tests in the sandbox. A mutant that fewer than two tests detect, that runs into a limit, or that no quick
+fix restores is no task: one failing test is shown, and another must stay hidden, or special-casing what is visible
+would pass. The quick fixes that an episode can page through are the true one and plausible others, shuffled.
 """
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from ratchet.contracts.canonical import digest, digest_bytes
 from ratchet.contracts.environment import Task
@@ -34,10 +36,41 @@ class CatalogueSettings(Contract):
     tasks_per_problem: int = 18
 
 
-def program(source: str, entry_point: str, tests: Iterable[str]) -> Program:
-    """Return the sandbox program that runs `tests` against a module text."""
+def program(source: str, entry_point: str, tests: Iterable[str], *, trusted: str) -> Program:
+    """Return the sandbox program that runs `tests` against a module text.
+
+    Args:
+        source: the text under test.
+        entry_point: the function under test.
+        tests: assertions.
+        trusted: module text that the helpers of the tests are taken from: never what a policy wrote.
+    """
     cases = tuple(TestCase(name=digest_bytes(test.encode())[:12], source=test) for test in tests)
-    return Program(source=source, entry_point=entry_point, tests=cases)
+    support = helpers(trusted, entry_point, tuple(case.source for case in cases))
+    return Program(source=source, entry_point=entry_point, tests=cases, support=support)
+
+
+@lru_cache(maxsize=4096)
+def helpers(source: str, entry_point: str, tests: tuple[str, ...]) -> str:
+    """Return what a module defines besides the entry point, where a test mentions any of it; else nothing.
+
+    A helper that a test calls would else be the delivered program's to forge.
+    """
+    found = [node for node in ast.parse(source).body if getattr(node, "name", None) != entry_point]
+    names = {name for node in found for name in _defined(node)}
+    mentioned = {node.id for test in tests for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)}
+    return ast.unparse(ast.Module(body=found, type_ignores=[])) if names & mentioned else ""
+
+
+def _defined(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        yield from ((alias.asname or alias.name).split(".")[0] for alias in statement.names)
+    else:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
 
 
 def build(
@@ -54,7 +87,11 @@ def build(
 def _tasks_of(
     problem: Problem, settings: CatalogueSettings, sandbox: Sandbox, seed: int, name: str, version: str
 ) -> Iterator[Task]:
-    if not sandbox.run(program(problem.source, problem.entry_point, problem.tests)).passed:
+
+    def against_all(source: str) -> Program:
+        return program(source, problem.entry_point, problem.tests, trusted=problem.source)
+
+    if not sandbox.run(against_all(problem.source)).passed:
         return
     drawn = _round_robin(edits(problem.source, problem.entry_point), random.Random(f"{seed}/{problem.name}"))
     mutants: dict[str, Edit] = {}
@@ -64,7 +101,7 @@ def _tasks_of(
     made, pending = 0, list(mutants.items())
     while pending and made < settings.tasks_per_problem:
         batch, pending = pending[: settings.tasks_per_problem], pending[settings.tasks_per_problem :]
-        ran = sandbox.run_many([program(source, problem.entry_point, problem.tests) for source, _ in batch])
+        ran = sandbox.run_many([against_all(source) for source, _ in batch])
         for (source, edit), execution in zip(batch, ran, strict=True):
             if made < settings.tasks_per_problem and execution.limit is None:
                 task = _task(problem, source, edit, execution, settings, seed, name, version)

@@ -50,7 +50,7 @@ class RepairEnvironment:
             raise ManifestError(
                 "environment",
                 seen={"version": section.version, "unknown tools": unknown, "problems": self.settings.problems},
-                rule=f"repair is at version {VERSION}, has the tools {sorted(TOOLS)} and the problems {sorted(SOURCES)}",
+                rule=f"repair is at version {VERSION}, has the tools {sorted(TOOLS)}, the problems {sorted(SOURCES)}",
                 remedy="correct the manifest",
             )
         self.spec = EnvironmentSpec(
@@ -88,20 +88,23 @@ class RepairEnvironment:
     def verify(self, task: Task, deliverable: Deliverable) -> Verdict:
         """Run all of the problem's own tests on the delivered code, apart from the episode.
 
-        The target tests are those that failed on the task's code, the regression tests those that passed. The tests come
-        from the problem, never from the deliverable.
+        The target tests are those that failed on the task's code, the regression tests those that passed. The tests
+        come from the problem, never from the deliverable.
 
         Raises:
             IntegrityError: the problem's tests are not those the task was made from.
         """
-        tests = self.problems[task.repo].tests
+        problem = self.problems[task.repo]
+        tests = problem.tests
         if digest(list(tests)) != task.payload["tests"]:
             raise IntegrityError(
                 f"tests of {task.repo}",
                 rule="they must be those that the task was made from",
                 remedy="make the tasks anew",
             )
-        execution = self.sandbox.run(program(deliverable.files[SOLUTION], task.payload["entry_point"], tests))
+        execution = self.sandbox.run(
+            program(deliverable.files[SOLUTION], task.payload["entry_point"], tests, trusted=problem.source)
+        )
         digests = [digest_bytes(test.encode()) for test in tests]
         target = set(task.payload["target"])
         passed = {name: outcome.status == "passed" for name, outcome in zip(digests, execution.outcomes, strict=True)}
@@ -123,7 +126,8 @@ class RepairEnvironment:
         def deliver(source: str, tests: str | None = None) -> Deliverable:
             final = {SOLUTION: source, VISIBLE: files[VISIBLE] if tests is None else tests}
             touched = tuple(name for name in final if final[name] != files[name])
-            visible = tests is not None or self.sandbox.run(program(source, entry, task.payload["visible"])).passed
+            shown = program(source, entry, task.payload["visible"], trusted=original)
+            visible = tests is not None or self.sandbox.run(shown).passed
             return Deliverable(submitted=True, files=final, visible_passed=visible, touched=touched)
 
         return {
