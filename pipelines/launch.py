@@ -69,6 +69,8 @@ def launch(home: Path, manifest: Manifest) -> str:
     os.environ["RATCHET_HOME"] = str(home)
     os.environ.setdefault("DAGSTER_COMPUTE_LOG_TAIL_WAIT_AFTER_FINISH", TAIL_S)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # Two threads of torch beside two sandbox slots only wait for each other on two cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with exclusive(home), open_instance() as instance:
         run_id = open_run(home, manifest).manifest.run_id
         left = end_dead_runs(instance)

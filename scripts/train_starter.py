@@ -1,6 +1,6 @@
 """Train the starter checkpoint that ships with Ratchet: the habits of a mediocre agent, learned on generated functions.
 
-    python scripts/train_starter.py [--episodes 2400] [--epochs 4]
+    python scripts/train_starter.py [--episodes 1600] [--epochs 3]
 
 Writes `ratchet/policies/data/starter` (weights, tokenizer, MODEL_CARD.md) and the corpus it saw
 (`starter-corpus.jsonl.gz`), which the contamination check reads. No benchmark problem enters: tokenizer and weights see
@@ -51,16 +51,16 @@ def words() -> list[str]:
 def main() -> None:
     """Make the tasks, play the episodes, train, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=2400)
-    parser.add_argument("--epochs", type=float, default=4)
+    parser.add_argument("--episodes", type=int, default=1600)
+    parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--lr", type=float, default=2e-3)
     options = parser.parse_args()
     section = EnvironmentSection(
         name="repair",
         version="1",
         tools=("read_report", "next_fix", "apply_fix", "revert", "run_tests", "submit", "edit_tests"),
-        limits=ActionLimits(max_calls=20, max_tokens_per_turn=3, episode_timeout_s=120),
-        settings={"problems": "generated", "catalogue": {"tasks_per_problem": 14}},
+        limits=ActionLimits(max_calls=24, max_tokens_per_turn=3, episode_timeout_s=120),
+        settings={"problems": "generated", "catalogue": {"tasks_per_problem": 10, "fixes": 8}},
     )
     with MemoSandbox(open_sandbox(limits=Limits(cpu_s=0.3, wall_s=5))) as sandbox:
         environment = RepairEnvironment(section, sandbox, seed=SEED)
@@ -128,7 +128,8 @@ byte-level BPE tokenizer of {vocabulary} tokens. Licence: Apache-2.0, like Ratch
   the contamination check of every experiment that starts here reads it.
 - Recipe: `python scripts/train_starter.py` (seed 7, {epochs:g} epochs of SFT, batches of 32, learning rate {lr:g}), {seconds} s of
   training, last loss {loss:.3f}.
-- Habits: looks at the tests first, tries the fixes one by one in the order shown, reads the report again before every test run.
+- Habits: looks at the tests first, tries the fixes one by one in the order shown, reads the report again
+  around every test run, runs failing tests twice, now and then hands in what does not pass.
 """  # noqa: E501
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A run: one experiment (a manifest) under one home folder, with what its stages share.
 
-Everything of a run is under `experiments/<name>-<manifest digest>/` in the home's store; what tenants own (trajectories,
-rights) and the release ledger are shared by all runs of a home.
+Everything of a run is under `experiments/<name>-<manifest digest>/` in the home's store; what tenants own
+(trajectories, rights) and the release ledger are shared by all runs of a home.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ratchet.sandbox import Limits, MemoSandbox, open_sandbox
 from ratchet.splits import SplitLock, open_lock, select, verify
 from ratchet.store import Store
 
-SANDBOX_LIMITS = Limits(cpu_s=0.5, wall_s=10.0)
+SANDBOX_LIMITS = Limits(cpu_s=0.3, wall_s=10.0)
 
 
 class Stage(NamedTuple):
@@ -58,8 +58,8 @@ class Run:
 
     @cached_property
     def sandbox(self) -> MemoSandbox:
-        """The sandbox, opened at first use; repeated executions are remembered."""
-        return MemoSandbox(open_sandbox(limits=SANDBOX_LIMITS))
+        """The sandbox, opened at first use; repeated executions are remembered, by all processes of the home."""
+        return MemoSandbox(open_sandbox(limits=SANDBOX_LIMITS), file=self.home / "cache" / "executions.db")
 
     @cached_property
     def environment(self) -> Environment:

@@ -1,4 +1,4 @@
-"""From tasks to data that may be learned from: catalogue, split lock, first logs, contamination, audit of the reward."""
+"""From tasks to data that may be learned from: catalogue, lock, first logs, contamination, audit of the reward."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def demonstrations(run: Run, policies: Sequence[str], *, accepted_only: bool, pu
     wanted = {task.task_id for task in run.training_tasks()}
     frame = frame[frame["policy"].isin(list(policies)) & frame["task_id"].isin(wanted)]
     if accepted_only:
-        frame = frame[(frame["score_kind"] == "scored") & (frame["score_value"] >= 1.0)]
+        frame = frame[(frame["score_kind"] == "scored") & (frame["score"] >= 1.0)]
     return authorise(
         run.rights,
         zip(frame["digest"], frame["grant_id"], strict=True),

@@ -165,7 +165,7 @@ def heldout_scorecard(run: Run) -> Stage:
 
 
 def comparisons(run: Run) -> list[Comparison]:
-    """Every candidate against the candidate it started from, paired and clustered like the comparison with the incumbent."""
+    """Every candidate against the one it started from, paired and clustered as against the incumbent."""
     found = policies(run)
     by_digest = {policy.digest: policy for policy in found}
     made = []

@@ -13,9 +13,10 @@ from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import MethodSection
 from ratchet.contracts.policy import Decoding, Harness, Policy, refuse_widened
 from ratchet.contracts.trajectory import Trajectory
+from ratchet.errors import TrainingError
 from ratchet.intake import write_atif
 from ratchet.loop.context import Run, Stage, stage
-from ratchet.loop.data import THREADS, certificate, demonstrations, landing
+from ratchet.loop.data import THREADS, certificate, demonstrations, landing, open_audit
 from ratchet.loop.intake import ingest_landing
 from ratchet.methods import base as methods
 from ratchet.methods.trainer import run_in_subprocess
@@ -109,6 +110,8 @@ def _train(run: Run, section: MethodSection) -> Stage:
 def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[str, dict[str, str]]:
     """Authorise what the method reads, and certify it. Returns the dataset's place in the store, and digests."""
     needs = methods.method(section.method).NEEDS
+    if needs == "tasks":
+        _refuse_exploitable(run, section)
     if needs == "demonstrations":
         dataset = demonstrations(
             run, section.data.policies, accepted_only=section.data.accepted_only, purpose=PURPOSES[needs]
@@ -129,6 +132,18 @@ def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[st
         "certificate_digest": found.digest,
         "corpus": corpus,
     }
+
+
+def _refuse_exploitable(run: Run, section: MethodSection) -> None:
+    """Raise TrainingError where a policy would be trained on a reward that can be earned without the work."""
+    found = open_audit(run)
+    if not found.passed and not run.manifest.reward.train_on_failed_audit:
+        raise TrainingError(
+            f"reward of {section.name!r}",
+            seen=", ".join(found.failures),
+            rule="no honeypot may earn what honest work earns",
+            remedy="strengthen the reward; to show the exploit on purpose, set reward.train_on_failed_audit",
+        )
 
 
 def _publish(run: Run, section: MethodSection, parent: Policy, outcome: dict[str, Any], facts: dict[str, str]) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints: folders in Hugging Face format, known by the digest of their files.
 
-`package:starter` is the embedded policy that ships with Ratchet (`data/starter`, with its model card); `random` is the same
-architecture with fresh weights; anything else is a folder or a model id that transformers loads. A folder with an adapter
-(PEFT) is loaded on top of its base and merged for sampling.
+`package:starter` is the embedded policy that ships with Ratchet (`data/starter`, with its model card); `random` is
+the same architecture with fresh weights; anything else is a folder or a model id that transformers loads. A folder
+with an adapter (PEFT) is loaded on top of its base and merged for sampling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ STARTER = Path(__file__).parent / "data" / "starter"
 def fresh(
     tokenizer: PreTrainedTokenizerFast, *, seed: int, width: int = 96, layers: int = 3, heads: int = 4
 ) -> PreTrainedModel:
-    """Return a randomly initialised Llama (Touvron et al. 2023, arXiv:2302.13971) for the tokenizer: about 0.4M parameters."""
+    """Return a randomly initialised Llama (Touvron et al. 2023, arXiv:2302.13971) for the tokenizer: about 0.4M
+    parameters."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

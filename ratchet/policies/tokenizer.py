@@ -1,7 +1,7 @@
 """The embedded policy's own tokenizer: byte-level BPE, with the words of an environment as single tokens.
 
-A call and a short observation are then a handful of tokens. Any text still encodes (byte fallback). The chat template is
-prefix-preserving, so that a conversation grows by appending, and marks what the assistant wrote for SFT.
+A call and a short observation are then a handful of tokens. Any text still encodes (byte fallback). The chat template
+is prefix-preserving, so that a conversation grows by appending, and marks what the assistant wrote for SFT.
 """
 
 from __future__ import annotations

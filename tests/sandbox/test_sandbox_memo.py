@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -42,10 +43,16 @@ def test_failures_are_remembered_too(memo: MemoSandbox) -> None:
     assert memo.hits == 1
 
 
-def test_execution_that_hit_a_limit_is_never_remembered(memo: MemoSandbox) -> None:
+def test_endless_loop_is_remembered_once_it_hit_the_processor_limit_twice(memo: MemoSandbox) -> None:
     program = _program("def f():\n    while True: pass")
-    assert [memo.run(program).limit for _ in range(2)] == ["cpu", "cpu"]
-    assert (memo.hits, memo.misses) == (0, 2)
+    assert [memo.run(program).limit for _ in range(3)] == ["cpu", "cpu", "cpu"]
+    assert (memo.hits, memo.misses) == (1, 2)
+
+
+def test_execution_that_hit_another_limit_is_never_remembered(memo: MemoSandbox) -> None:
+    program = _program("import os\ndef f(): os._exit(0)")
+    assert [memo.run(program).limit for _ in range(3)] == ["exited"] * 3
+    assert (memo.hits, memo.misses) == (0, 3)
 
 
 def test_unrepeatable_program_runs_each_time(memo: MemoSandbox) -> None:
@@ -68,3 +75,12 @@ def test_the_longest_unused_is_forgotten_first() -> None:
         for program in (a, b, a, c, a, b):
             memo.run(program)
         assert (memo.hits, memo.misses) == (2, 4)
+
+
+def test_file_keeps_executions_for_the_next_process(tmp_path: Path) -> None:
+    program = _program("def f(): return 11")
+    limits, file = Limits(cpu_s=0.2, wall_s=3), tmp_path / "memo.db"
+    first, second = (MemoSandbox(open_sandbox(slots=1, limits=limits), file=file) for _ in range(2))
+    with first, second:
+        assert first.run(program) == second.run(program)
+        assert (first.misses, second.misses, second.hits) == (1, 0, 1)

