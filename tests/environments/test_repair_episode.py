@@ -122,8 +122,9 @@ def test_an_episode_without_hand_in_delivers_nothing_submitted(episode: RepairEp
 
 
 def test_an_error_in_the_episode_takes_the_hand_in_back(environment: RepairEnvironment, task: Task) -> None:
-    with pytest.raises(RuntimeError), environment.open(task, 0) as episode:
-        do(episode, "submit")
+    episode = environment.open(task, 0)
+    do(episode, "submit")
+    with pytest.raises(RuntimeError), episode:
         raise RuntimeError
     assert not episode.deliverable().submitted
 
@@ -256,8 +257,8 @@ def test_nothing_of_the_hidden_tests_can_be_reached(environment: RepairEnvironme
         episode = RepairEpisode(task, environment.spec, environment.sandbox, "full")
         seen = [message.content for message in episode.observation()]
         for call in (
-            *map(lambda name: ToolCall(name=name), ("read_report", "view_code", "run_tests", "next_fix", "apply_fix")),
-            *map(lambda name: ToolCall(name=name), ("run_tests", "revert", "revert", "edit_tests", "run_tests", "x")),
+            *(ToolCall(name=name) for name in ("read_report", "view_code", "run_tests", "next_fix", "apply_fix")),
+            *(ToolCall(name=name) for name in ("run_tests", "revert", "revert", "edit_tests", "run_tests", "x")),
             ToolCall(name="edit_line", arguments={"line": 1, "text": "import sys\n" + episode.source.split("\n")[0]}),
             ToolCall(name="", malformed="y"),
             ToolCall(name="submit"),
