@@ -11,6 +11,7 @@ from ratchet.evaluation.report import report
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.data import open_audit
 from ratchet.loop.judging import comparisons, open_policy_audit, policies, scorecards
+from ratchet.policies.checkpoint import verified
 from ratchet.release.certificate import certify, write_certificate
 from ratchet.release.decision import Decision, read_decision
 from ratchet.release.evidence import bundle_evidence, write_bundle
@@ -144,11 +145,17 @@ def candidate_version(run: Run) -> Version:
 
 
 def registered_versions(run: Run) -> Stage:
-    """Register the candidates in the release ledger and do what the decision says, once; certify what is promoted."""
+    """Register the candidates in the release ledger and do what the decision says, once; certify what is promoted.
+
+    Raises:
+        IntegrityError: the candidate's checkpoint is no longer the one that was judged.
+    """
     ledger, decision, manifest = Ledger.of(run.home), open_decision(run), run.manifest
     for policy in policies(run)[1:]:
         ledger.register(manifest, policy, by=manifest.author, at=run.now())
     version = candidate_version(run)
+    # What is promoted is what was judged: the files are looked at again, as nothing else would after the held-out runs.
+    verified(run.store, version.policy.checkpoint, version.policy.weights_digest)
     events = ledger.apply(version, decision, at=run.now())
     if events or not run.store.exists(run.name("evidence.json")):
         certificate = None
