@@ -6,6 +6,7 @@ A quantity that cannot be computed is shown as its reason, in every place where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -56,14 +57,25 @@ def _interval(estimate: Any, centre: Callable[[Any], str], bound: Callable[[floa
 
 
 def money(value: Any, currency: str = "") -> str:
-    """An amount: `1,600.00 USD` to the cent, or under 10 with four significant digits, `0.02184 USD`."""
+    """An amount: `1,600.00 USD` to the cent, or under 10 with four significant digits, `0.00002184 USD`."""
     suffix = f" {currency}" if currency else ""
-    return _format(value, lambda x: (f"{x:,.2f}" if abs(x) >= 10 else f"{x:.4g}") + suffix)
+    return _format(value, lambda x: (f"{x:,.2f}" if abs(x) >= 10 else _small(x)) + suffix)
+
+
+def _small(x: float) -> str:
+    """Four significant digits, never an exponent: prices are read by people who do not calculate in powers of ten."""
+    digits = 3 - math.floor(math.log10(abs(x))) if x else 0
+    return f"{x:.{digits}f}".rstrip("0").rstrip(".") if digits > 0 else f"{x:.0f}"
 
 
 def seconds(value: Any) -> str:
     """A duration as `1.24 s`, or in milliseconds under a tenth of a second."""
     return _format(value, lambda x: f"{x:.2f} s" if x >= 0.1 else f"{1000 * x:.1f} ms")
+
+
+def moment(at: str) -> str:
+    """A moment in ISO 8601, in UTC, as `2026-01-02 03:04 UTC`."""
+    return f"{at[:16].replace('T', ' ')} UTC"
 
 
 def whole(value: Any) -> str:

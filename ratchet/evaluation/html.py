@@ -12,7 +12,7 @@ from typing import Any
 
 from ratchet.contracts.score import NotComputable
 from ratchet.evaluation import format as show
-from ratchet.evaluation.report import FIGURES, MARKS, Report
+from ratchet.evaluation.report import FIGURES, MARKS, PAIRS, Report, pair_cells
 from ratchet.evaluation.style import STYLE
 from ratchet.evaluation.svg import Whisker, lines, whiskers
 
@@ -34,14 +34,15 @@ def release_page(body: Report, curves: Curves | None = None) -> str:
     title = f"Release report: {body['experiment']}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="muted">manifest <code>{escape(body["manifest_digest"])}</code> · split lock '
-        f"<code>{escape(str(lock.get('digest', '')))}</code> · train {show.whole(lock.get('train'))}, "
+        f'<p class="muted">manifest <code>{escape(body["manifest_digest"][:12])}</code> · split lock '
+        f"<code>{escape(str(lock.get('digest', ''))[:12])}</code> · train {show.whole(lock.get('train'))}, "
         f"validation {show.whole(lock.get('validation'))}, held-out {show.whole(lock.get('heldout'))} tasks</p>",
         _verdict(body["decision"]),
         f'<div class="plots">{"".join(_plots(body, curves or {}))}</div>',
         _rules(body["decision"]),
         "<h2>Policies on the held-out tasks</h2><p class='muted'>95 % intervals, clustered by repo.</p>",
         _policies(body),
+        _pairs(body),
         "<h2>Segments</h2>",
         _segments(body),
         "<h2>Lineage</h2>",
@@ -60,9 +61,10 @@ def _verdict(decision: Mapping[str, Any]) -> str:
         return f'<div class="verdict none"><strong>No decision</strong><p>{escape(undecided.reason)}</p></div>'
     words = {"promote": "Promote", "review": "A person has to look at", "reject": "Reject"}[decision["state"]]
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in decision["reasons"])
+    when = f"decided {show.moment(decision['decided_at'])} by {decision['decided_by']}"
     return (
         f'<div class="verdict {decision["state"]}"><strong>{words} {escape(decision["candidate"])}</strong>'
-        f'<p class="muted">decided {escape(decision["decided_at"])} by {escape(decision["decided_by"])}</p>'
+        f'<p class="muted">{escape(when)}</p>'
         f"{f'<ul>{reasons}</ul>' if reasons else '<p>Every rule passed.</p>'}</div>"
     )
 
@@ -97,6 +99,22 @@ def _policies(body: Report) -> str:
     return f'<div class="wide"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
+def _pairs(body: Report) -> str:
+    if not body["comparisons"]:
+        return ""
+    heads = f"<th>{PAIRS[0]}</th>" + "".join(f'<th class="n">{escape(head)}</th>' for head in PAIRS[1:])
+    rows = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f'<td class="n">{escape(text)}</td>' for text in rest)
+        + "</tr>"
+        for first, *rest in map(pair_cells, body["comparisons"])
+    )
+    return (
+        '<h2>Pairs of policies</h2><div class="wide"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
 def _segments(body: Report) -> str:
     rows = "".join(
         f'<tr><th scope="row">{escape(segment["name"])}</th><td>{escape(policy["name"])}</td>'
@@ -113,9 +131,8 @@ def _segments(body: Report) -> str:
         for policy in body["policies"][1:]
         for segment in policy["segments"]
     )
-    heads = "".join(
-        f"<th>{head}</th>"
-        for head in ("segment", "policy", "accepted", "difference", "p of a regression (Holm)", "drop it would show")
+    heads = "<th>segment</th><th>policy</th>" + "".join(
+        f'<th class="n">{head}</th>' for head in ("accepted", "difference", "p (Holm)", "drop it would show")
     )
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 

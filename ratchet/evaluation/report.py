@@ -52,7 +52,7 @@ def report(
         "experiment": experiment,
         "manifest_digest": manifest_digest,
         "split_lock": dict(split_lock),
-        "policies": [_policy(card) for card in scorecards],
+        "policies": [policy_entry(card) for card in scorecards],
         "comparisons": [_comparison(comparison) for comparison in comparisons],
         "decision": dict(decision) if decision else undecided,
         "lineage": dict(lineage or {}),
@@ -60,7 +60,8 @@ def report(
     return {key: plain(value) for key, value in body.items()}
 
 
-def _policy(card: Scorecard) -> dict[str, Any]:
+def policy_entry(card: Scorecard) -> dict[str, Any]:
+    """What the report holds of one policy, as plain JSON."""
     cost = card.cost
     return plain(
         {
@@ -165,6 +166,26 @@ FIGURES: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("break-even, accepted runs", lambda policy: show.whole(policy["cost"]["break_even"])),
 )
 """What is shown of a policy, with the one way it reads."""
+HEADLINE = (
+    "accepted tasks",
+    "acceptance (majority)",
+    "over the incumbent, paired",
+    "policy violations",
+    "exploit rate",
+    "variable cost per accepted run",
+)
+"""The figures that are read first, where there is room for few."""
+
+
+def headline(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """A row per policy with the figures that are read first."""
+    shown = [(label, figure) for label, figure in FIGURES if label in HEADLINE]
+    return [{"policy": one["name"], **{label: figure(one) for label, figure in shown}} for one in policies]
+
+
+def figure_rows(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """A row per figure, the policies side by side."""
+    return [{"figure": label, **{one["name"]: figure(one) for one in policies}} for label, figure in FIGURES]
 
 
 def policy_table(body: Report) -> Table:
@@ -185,18 +206,27 @@ def comparison_table(body: Report) -> Table:
     from rich.table import Table
 
     table = Table(title="Pairs of policies, clustered by repo, 95 % intervals", title_justify="left")
-    for heading in ("pair", "mean of seeds", "p", "majority", "lost / won", "McNemar p"):
-        table.add_column(heading, justify="left" if heading == "pair" else "right")
+    for heading in PAIRS:
+        table.add_column(heading, justify="left" if heading == PAIRS[0] else "right")
     for pair in body["comparisons"]:
-        table.add_row(
-            f"{pair['candidate']} over {pair['reference']}",
-            show.points_interval(pair["paired_difference"]),
-            show.p_value(pair["paired_difference"]["p"]),
-            show.points_interval(pair["majority_difference"]),
-            f"{pair['regressed']} / {pair['gained']}",
-            show.p_value(pair["mcnemar_p"]),
-        )
+        table.add_row(*pair_cells(pair))
     return table
+
+
+PAIRS = ("pair", "mean of seeds", "p", "majority", "lost / won", "McNemar p")
+"""Headings of what is shown of a pair of policies."""
+
+
+def pair_cells(pair: Mapping[str, Any]) -> tuple[str, ...]:
+    """A pair of policies under the headings of `PAIRS`."""
+    return (
+        f"{pair['candidate']} over {pair['reference']}",
+        show.points_interval(pair["paired_difference"]),
+        show.p_value(pair["paired_difference"]["p"]),
+        show.points_interval(pair["majority_difference"]),
+        f"{pair['regressed']} / {pair['gained']}",
+        show.p_value(pair["mcnemar_p"]),
+    )
 
 
 def decision_table(body: Report) -> Table:

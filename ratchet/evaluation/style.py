@@ -36,6 +36,7 @@ th, td { padding: 7px 12px; border-bottom: 1px solid var(--edge); text-align: le
 tr:last-child td, tbody tr:last-child th { border-bottom: 0; }
 th[scope=row] { font-weight: 600; }
 th.n, td.n { text-align: right; }
+@media (max-width: 700px) { .wide table { min-width: 660px; } }
 .ok { color: var(--good); } .no { color: var(--bad); } .maybe { color: var(--warn); }
 .plots { display: grid; gap: 16px; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }

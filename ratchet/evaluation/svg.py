@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-WIDTH, LEFT, RIGHT, ROW = 520, 120, 34, 34
+WIDTH, LEFT, RIGHT, ROW = 520, 120, 34, 42
 Number = Callable[[float], str]
 
 
@@ -58,6 +58,12 @@ def whiskers(title: str, items: Sequence[Whisker], number: Number, zero: bool = 
             f'<circle cx="{x_of(item.value):.1f}" cy="{y:.1f}" r="5.5" class="dot {colour}">'
             f"<title>{escape(f'{item.label}: {item.words}')}</title></circle>"
         )
+        # Written above its mark, and moved inwards where it would leave the plot.
+        half = 3.6 * len(item.words)
+        x = min(max(x_of(item.value), LEFT + half), WIDTH - half)
+        body.append(
+            f'<text x="{x:.1f}" y="{y - 10:.1f}" text-anchor="middle" class="muted">{escape(item.words)}</text>'
+        )
     return _svg(title, height, body)
 
 
@@ -83,13 +89,17 @@ def lines(
         name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)] for name, points in series.items()
     }
     points = [point for found in clean.values() for point in found]
-    left, top, plot, legend = 70, 10, 210, 20 * len(clean)
+    left, top, plot = 70, 10, 210
+    # Names stand beside each other in columns as wide as the longest.
+    column = 44 + 8 * max((len(name) for name in clean), default=0)
+    across = max(1, (WIDTH - left) // column)
+    legend = 20 * -(-len(clean) // across)
     x_low, x_high, x_ticks = _axis([x for x, _ in points] or [0.0, 1.0])
     y_low, y_high, y_ticks = _axis([0.0, *(y for _, y in points)])
 
     def place(x: float, y: float) -> tuple[float, float]:
-        across = left + (x - x_low) / (x_high - x_low) * (WIDTH - left - RIGHT)
-        return across, top + plot - (y - y_low) / (y_high - y_low) * plot
+        right = left + (x - x_low) / (x_high - x_low) * (WIDTH - left - RIGHT)
+        return right, top + plot - (y - y_low) / (y_high - y_low) * plot
 
     body = [_grid(place(tick, 0)[0], top, top + plot, x_number(tick)) for tick in x_ticks]
     for tick in y_ticks:
@@ -105,9 +115,12 @@ def lines(
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in found))
         colour = f"s{(list(names).index(name) if name in names else len(names) + index) % 6}"
         body.append(f'<polyline points="{path}" class="line {colour}" fill="none" stroke-width="2.2"/>')
-        y = top + plot + 52 + 20 * index
-        body.append(f'<rect x="{left}" y="{y - 9}" width="18" height="4" class="dot {colour}"/>')
-        body.append(f'<text x="{left + 26}" y="{y - 2}">{escape(name)}</text>')
+        if len(found) == 1:
+            ((x, y),) = (place(*point) for point in found)
+            body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="dot {colour}"/>')
+        x, y = left + column * (index % across), top + plot + 56 + 20 * (index // across)
+        body.append(f'<rect x="{x}" y="{y - 9}" width="18" height="4" class="dot {colour}"/>')
+        body.append(f'<text x="{x + 26}" y="{y - 2}">{escape(name)}</text>')
     return _svg(title, top + plot + 50 + legend, body)
 
 

@@ -19,7 +19,7 @@ from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.evaluation.arm import Arm
 from ratchet.evaluation.compare import compare
 from ratchet.evaluation.html import release_page
-from ratchet.evaluation.report import FIGURES, comparison_table, decision_table, policy_table, report
+from ratchet.evaluation.report import FIGURES, comparison_table, decision_table, pair_cells, policy_table, report
 from ratchet.release.gate import decide
 from ratchet.release.inputs import GateInputs, Limits, PermissionsInput
 
@@ -148,8 +148,13 @@ def test_decision_table_names_every_rule_and_its_outcome() -> None:
     assert "the gate has not decided yet" in text_of(decision_table(body(decided=False)))
 
 
-def test_comparison_table_names_the_pair() -> None:
-    assert "sft over dpo" in text_of(comparison_table(BODY))
+def test_terminal_and_page_show_the_same_of_a_pair() -> None:
+    (pair,) = BODY["comparisons"]
+    table, page = re.sub(r"\s+", " ", text_of(comparison_table(BODY), 400)), release_page(BODY)
+    assert pair_cells(pair)[0] == "sft over dpo"
+    for text in pair_cells(pair):
+        assert text in table
+        assert f">{escape(text)}</t" in page
 
 
 class Links(HTMLParser):

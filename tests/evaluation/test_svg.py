@@ -49,3 +49,22 @@ def test_points_that_are_not_finite_are_left_out() -> None:
 def test_a_series_keeps_the_colour_of_its_policy(names: list[str]) -> None:
     plot = lines("t", {"a": [(0, 1), (1, 2)]}, names, "x", str, str)
     assert ('class="line s1"' in plot) == bool(names)
+
+
+def test_an_estimate_is_written_beside_its_mark_and_inside_the_plot() -> None:
+    root = ElementTree.fromstring(whiskers("t", [Whisker("sft", 1.0, 0.9, 1.0, "100.0 % [90.0, 100.0]")], str))
+    (text,) = (text for text in root.iter(f"{SVG}text") if text.text == "100.0 % [90.0, 100.0]")
+    assert float(text.get("x", "nan")) + 3.6 * len(text.text or "") <= WIDTH
+
+
+def test_a_series_of_one_point_is_a_dot() -> None:
+    assert lines("t", {"a": [(1, 2)]}, ["a"], "x", str, str).count("<circle") == 1
+
+
+def test_names_of_a_legend_stand_beside_each_other_and_wrap_inside_the_plot() -> None:
+    names = [f"candidate {at}" for at in range(6)]
+    root = ElementTree.fromstring(lines("t", {name: [(0, 1), (1, 2)] for name in names}, names, "x", str, str))
+    placed = [text for text in root.iter(f"{SVG}text") if text.text in names]
+    assert len({text.get("y") for text in placed}) < len(names)
+    assert all(float(text.get("x", "nan")) + 8 * len(text.text or "") <= WIDTH for text in placed)
+    assert max(float(text.get("y", "nan")) for text in placed) <= float(root.get("viewBox", "").split()[3])
