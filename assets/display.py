@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,19 @@ import dagster as dg
 
 from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.score import NotComputable
+from ratchet.evaluation.report import figure_rows, headline, policy_entry
+from ratchet.evaluation.scorecard import Scorecard
 from ratchet.loop.context import Stage
+from ratchet.release.records import Incident
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
+DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_ROWS = 40
+LAST = ("reused", "digest")
+"""What a person reads last."""
 DPI = 90
 
 
@@ -31,19 +38,40 @@ def result(
         more: further metadata by name.
         checks: what was checked on the way.
     """
+    metadata = stage_metadata(stage)
+    last = {name: metadata.pop(name) for name in LAST}
     return dg.MaterializeResult(
-        metadata={**stage_metadata(stage), **(more or {})},
+        metadata={**metadata, **(more or {}), **last},
         data_version=dg.DataVersion(stage.digest),
         check_results=list(checks),
     )
 
 
 def stage_metadata(stage: Stage) -> dict[str, Any]:
-    """Sentence, figures, table and digest of a stage as Dagster metadata."""
-    found: dict[str, Any] = {"summary": stage.summary, "reused": stage.reused, "digest": stage.digest}
+    """Sentence, figures, table and digest of a stage as Dagster metadata, in the order in which they are read."""
+    found: dict[str, Any] = {"summary": stage.summary}
     found |= {name: "none" if value is None else value for name, value in stage.figures.items()}
     if stage.rows:
         found["table"] = dg.MetadataValue.md(table(stage.rows))
+    return found | {"reused": stage.reused, "digest": stage.digest}
+
+
+def scorecard_metadata(cards: Sequence[Scorecard]) -> dict[str, Any]:
+    """The policies as the report shows them: first figures, all figures, acceptance as a plot and as numbers.
+
+    Dagster draws the numbers over time; a policy that has none gets its reason instead.
+    """
+    entries = [policy_entry(card) for card in cards]
+    found: dict[str, Any] = {
+        "table": dg.MetadataValue.md(table(headline(entries))),
+        "all figures": dg.MetadataValue.md(table(figure_rows(entries))),
+    }
+    drawn = acceptance([(one["name"], one["acceptance"]) for one in entries])
+    if drawn:
+        found["acceptance (plot)"] = dg.MetadataValue.md(drawn)
+    for one in entries:
+        value = one["acceptance"]["value"]
+        found[f"acceptance of {one['name']}"] = float(value) if _number(value) else cell(value)
     return found
 
 
@@ -58,8 +86,14 @@ def table(rows: Sequence[Row], limit: int = SHOWN_ROWS) -> str:
     return text if len(rows) <= limit else f"{text}\n\n{len(rows) - limit} more rows are not shown."
 
 
+def incidents(found: Sequence[Incident]) -> str:
+    """What was changed by hand in MLflow, as a table; a sentence where nothing was."""
+    rows = [one.model_dump(include={"what", "seen", "expected", "repaired", "at"}) for one in found]
+    return table(rows) if rows else "nothing was changed by hand in MLflow"
+
+
 def cell(value: Any) -> str:
-    """One value in a markdown table; words where there is no number."""
+    """One value in a markdown table; words where there is no number, and of a digest its first 12 digits."""
     value = NotComputable.parse(value)
     if value is None:
         return "–"
@@ -70,7 +104,16 @@ def cell(value: Any) -> str:
     if isinstance(value, dict) and {"value", "low", "high"} <= value.keys():
         return f"{cell(value['value'])} [{cell(value['low'])}, {cell(value['high'])}]"
     text = canonical_json(value) if isinstance(value, dict | list) else str(value)
+    text = DIGEST.sub(lambda found: found[0][:12], text)
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def flat(rows: Sequence[Row], x: str = "step") -> list[dict[str, Any]]:
+    """Rows with `x` first, the figures under `metrics` as columns of their own, and no column without a value."""
+    found = [{**row, **(row.get("metrics") or {})} for row in rows]
+    names = dict.fromkeys(name for row in found for name in row if name not in (x, "metrics"))
+    kept = [name for name in names if any(row.get(name) is not None for row in found)]
+    return [{name: row.get(name) for name in ((x,) if x in row else ()) + tuple(kept)} for row in found]
 
 
 def curves(rows: Sequence[Row], x: str = "step") -> str | None:
@@ -79,7 +122,7 @@ def curves(rows: Sequence[Row], x: str = "step") -> str | None:
     Returns:
         Markdown with an image inside, or None where there is nothing to draw.
     """
-    rows = [{**row, **(row.get("metrics") or {})} for row in rows]
+    rows = flat(rows, x)
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != x]
     series = {}
     for name in names:
@@ -94,7 +137,7 @@ def curves(rows: Sequence[Row], x: str = "step") -> str | None:
     for at, (name, points) in enumerate(series.items()):
         axes = figure.add_subplot(down, across, at + 1)
         axes.plot([place for place, _ in points], [value for _, value in points], marker=".", linewidth=1.2)
-        axes.set_title(name, fontsize=9)
+        axes.set_title(name.replace("_", " "), fontsize=9)
         axes.set_xlabel(x, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
@@ -120,6 +163,7 @@ def acceptance(estimates: Sequence[tuple[str, Row]]) -> str | None:
     axes.set_yticks(range(len(bars)), [name for name, _ in bars])
     axes.set_ylim(-0.6, len(bars) - 0.2)
     axes.invert_yaxis()
+    axes.set_xlim(0, 100)
     axes.set_xlabel("held-out tasks accepted by majority of seeds, %, with 95 % intervals")
     axes.grid(axis="x", alpha=0.3)
     return image(figure, "acceptance with intervals")

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.display import acceptance, result
+from assets.display import result, scorecard_metadata
 from assets.partitions import experiments
 from assets.splits import split_lock
 from assets.training import baseline_policy, dpo_policy, grpo_policy, sft_policy
@@ -35,8 +35,7 @@ def heldout_scorecard(context: dg.AssetExecutionContext, home: Home) -> dg.Mater
     """Acceptance, paired differences, segments, latency and complete cost of every policy."""
     with home.run(context.partition_key) as run:
         stage = judging.heldout_scorecard(run)
-    drawn = acceptance([(row["policy"], row["acceptance"]) for row in stage.rows])
-    return result(stage, {"acceptance": dg.MetadataValue.md(drawn)} if drawn else None)
+        return result(stage._replace(rows=[]), scorecard_metadata(judging.scorecards(run)))
 
 
 @dg.asset(

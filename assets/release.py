@@ -5,11 +5,12 @@ from typing import Any
 
 import dagster as dg
 
-from assets.display import acceptance, result, table
+from assets.display import cell, incidents, result, table
 from assets.evaluation import heldout_scorecard, policy_audit
 from assets.partitions import across, experiments
 from assets.rewards import reward_audit
 from assets.splits import contamination_report
+from ratchet.evaluation.report import MARKS
 from ratchet.loop import deciding
 from ratchet.release.rules import RULES
 from resources.home import Home
@@ -30,7 +31,13 @@ def release_decision(context: dg.AssetExecutionContext, home: Home) -> dg.Materi
     """What the gate says of the candidate, rule by rule, from digested inputs alone."""
     with home.run(context.partition_key) as run:
         stage = deciding.release_decision(run)
-    return result(stage, checks=[_check(rule) for rule in stage.rows])
+    rows = [_row(rule) for rule in stage.rows]
+    short = [{name: row[name] for name in ("rule", "outcome", "why")} for row in rows if row["outcome"] != MARKS[True]]
+    more = {
+        "rules that did not pass": dg.MetadataValue.md(table(short)) if short else "none",
+        "all rules": dg.MetadataValue.md(table(rows)),
+    }
+    return result(stage._replace(rows=[]), more, [_check(rule) for rule in stage.rows])
 
 
 @dg.asset(
@@ -45,23 +52,31 @@ def production_policy(context: dg.AssetExecutionContext, home: Home) -> dg.Mater
     with home.run(context.partition_key) as run:
         stage = deciding.registered_versions(run)
         shown = project_run(run)
-        drawn = acceptance([(one["name"], one["acceptance"]) for one in shown.report["policies"]])
     more = {
         "report": dg.MetadataValue.path(str(shown.page)),
         "registered model": shown.model,
         "mlflow": dg.MetadataValue.url(shown.link),
-        "incidents": dg.MetadataValue.md(table([one.model_dump() for one in shown.incidents])),
+        "incidents": dg.MetadataValue.md(incidents(shown.incidents)),
     }
-    return result(stage, more | ({"acceptance": dg.MetadataValue.md(drawn)} if drawn else {}))
+    return result(stage, more)
+
+
+def _row(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule as a row: what is asked first stands first."""
+    outcome = {"rule": rule["name"].replace("_", " "), "outcome": MARKS[rule["passed"]], "why": rule["reason"]}
+    return outcome | {name: rule[name] for name in ("figure", "threshold", "evidence")}
 
 
 def _check(rule: Mapping[str, Any]) -> dg.AssetCheckResult:
     """A rule of the decision as a check of the same name; one that cannot be computed did not pass."""
-    shown = [{"figure": rule["figure"], "threshold": rule["threshold"], "evidence": rule["evidence"]}]
+    # Numbers stay numbers: Dagster draws them over the experiments.
+    shown = {
+        name: rule[name] if isinstance(rule[name], float) else cell(rule[name]) for name in ("figure", "threshold")
+    }
     return dg.AssetCheckResult(
         check_name=rule["name"],
         passed=rule["passed"] is True,
         severity=dg.AssetCheckSeverity.WARN if rule["on_failure"] == "review" else dg.AssetCheckSeverity.ERROR,
         description=rule["reason"],
-        metadata={"rule": dg.MetadataValue.md(table(shown))},
+        metadata={**shown, "evidence": rule["evidence"]},
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.display import curves, result, stage_metadata
+from assets.display import curves, flat, result, stage_metadata
 from assets.partitions import across, experiments
 from assets.rewards import reward_audit
 from assets.splits import contamination_report
@@ -75,6 +75,7 @@ def grpo_policy(context: dg.AssetExecutionContext, home: Home) -> dg.Materialize
 
 def trained(method: str, stages: Sequence[Stage]) -> dg.MaterializeResult:
     """The materialisation of all candidates of a method, with their learning curves."""
+    stages = [stage._replace(rows=flat(stage.rows)) for stage in stages]
     if not stages:
         nothing = f"the manifest asks for no candidate by {method}"
         return result(Stage(f"{method}_policy", True, nothing, {}, [], digest([])))
@@ -92,4 +93,4 @@ def trained(method: str, stages: Sequence[Stage]) -> dg.MaterializeResult:
 
 def _curve(stage: Stage) -> dict[str, Any]:
     drawn = curves(stage.rows)
-    return {"learning curves": dg.MetadataValue.md(drawn)} if drawn else {}
+    return {"learning curves (plot)": dg.MetadataValue.md(drawn)} if drawn else {}

@@ -63,7 +63,7 @@ def _configure(path: Path) -> None:
         return
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text(encoding="utf-8"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {key: settings[key] for key in ("telemetry", "concurrency", "run_monitoring")}
+    kept = {key: settings[key] for key in ("telemetry", "nux", "concurrency", "run_monitoring")}
     path.write_text(yaml.safe_dump(kept), encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.display import table
+from assets.display import incidents
 from assets.partitions import experiments
 from pipelines.jobs import retrain_policy
 from ratchet.errors import RatchetError
@@ -126,11 +126,10 @@ def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.S
     ]
     for incident in found:
         context.log.warning(f"{incident.what} was {incident.seen}, expected {incident.expected}")
-    rows = [incident.model_dump() for incident in found]
     observed = dg.AssetObservation(
         "production_policy",
         description=f"{len(found)} changes made by hand in MLflow",
-        metadata={"incidents": dg.MetadataValue.md(table(rows))},
+        metadata={"incidents": dg.MetadataValue.md(incidents(found))},
     )
     return dg.SensorResult(
         skip_reason=f"{len(found)} incidents" if found else "MLflow shows what the ledger says",

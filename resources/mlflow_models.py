@@ -7,6 +7,7 @@ functions: importing it costs about 2 s, and its first use of a new SQLite file 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import tempfile
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 VERSION = "ratchet.version"
 REGISTERED = "ratchet.registered"
 EVIDENCE = "ratchet.evidence"
+NOTE = "mlflow.note.content"
+"""The tag that MLflow shows as the description of a run, a logged model or an experiment."""
+EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",
+    NOTE: "One run per policy: figures on the held-out tasks, learning curves (`curve_*`), and `report.html`.",
+}
+"""Without a kind MLflow guesses one, and hides the pages of runs and models behind those for traces."""
 
 
 def model_name(tenant: str, experiment: str) -> str:
@@ -49,6 +57,8 @@ class PolicyCard(NamedTuple):
     """Learning curves: (step, value) by name."""
     report: Path | None = None
     """The release report, a self-contained HTML page."""
+    description: str = ""
+    """What a reviewer reads first, as markdown: what it is, what was decided and why, where to look."""
 
 
 class Models:
@@ -74,7 +84,7 @@ class Models:
         if found is not None:
             return str(found.experiment_id)
         place = f"{self.artifact_root.resolve().as_uri()}/{name}" if self.artifact_root else None
-        return str(self.client.create_experiment(name, artifact_location=place))
+        return str(self.client.create_experiment(name, artifact_location=place, tags=EXPERIMENT_TAGS))
 
     def logged(self, experiment_id: str, version: str) -> LoggedModel | None:
         """The finished logged model of a version id."""
@@ -116,19 +126,26 @@ class Models:
         model = self.ensure_logged(experiment_id, version, card.manifest_digest, card.policy)
         run_id = str(model.source_run_id)
         report = card.report.read_bytes() if card.report else b""
-        content = digest([plain(dict(card.metrics)), dict(card.params), plain(dict(card.curves)), report.hex()])
+        figures = [plain(dict(card.metrics)), dict(card.params), plain(dict(card.curves))]
+        content = digest([*figures, report.hex(), card.description])
         run = self.client.get_run(run_id)
         if run.data.tags.get("ratchet.card") == content:
             return
         now = int(time.time() * 1000)
-        points = [(name, 0, value) for name, value in card.metrics.items() if not isinstance(value, NotComputable)]
-        points += [(name, step, value) for name, curve in card.curves.items() for step, value in curve]
-        metrics = [Metric(name, value, now, step, model_id=model.model_id) for name, step, value in points]
+        metrics = [
+            Metric(name, value, now, 0, model_id=model.model_id)
+            for name, value in card.metrics.items()
+            if not isinstance(value, NotComputable)
+        ]
+        # Curves belong to the run alone: the page of a logged model lists every point of them as a figure of its own.
+        metrics += [Metric(name, value, now, step) for name, curve in card.curves.items() for step, value in curve]
         words = [
             RunTag(f"ratchet.not_computable.{name}", value.reason)
             for name, value in card.metrics.items()
             if isinstance(value, NotComputable)
         ]
+        if card.description:
+            words.append(RunTag(NOTE, card.description))
         params = [Param(key, value) for key, value in card.params.items() if key not in run.data.params]
         for start in range(0, max(len(metrics), 1), 500):
             self.client.log_batch(run_id, metrics=metrics[start : start + 500])
@@ -161,6 +178,14 @@ class Models:
             if not token:
                 return iter(sorted(found, key=lambda version: int(version.version)))
 
+    def describe(self, name: str, experiment_id: str, version: str, description: str) -> None:
+        """Give a version id's version of a registered model its description, with a link to the report."""
+        for item in self.versions(name):
+            report = f"#/experiments/{experiment_id}/runs/{item.run_id}/artifacts/report.html"
+            text = f"{description}\n\n[Open the release report]({report})"
+            if item.tags.get(VERSION) == version and item.description != text:
+                self.client.update_model_version(name, str(item.version), description=text)
+
     def register(self, name: str, model: LoggedModel, tags: Mapping[str, str], description: str) -> str:
         """Make a version of a registered model from a logged model; returns its number."""
         with self._as_global_uri():
@@ -172,7 +197,10 @@ class Models:
                 description=description,
                 model_id=model.model_id,
             )
-        self.client.set_logged_model_tags(model.model_id, {REGISTERED: str(made.version)})
+        # MLflow's own tag shows the version on the page of the logged model; only its fluent interface sets it.
+        registered = json.dumps([{"name": name, "version": str(made.version)}])
+        tags_of_model = {REGISTERED: str(made.version), "mlflow.modelVersions": registered}
+        self.client.set_logged_model_tags(model.model_id, tags_of_model)
         return str(made.version)
 
     @contextlib.contextmanager

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from ratchet.contracts.manifest import Manifest
 from ratchet.contracts.policy import Policy
 from ratchet.contracts.score import NotComputable, Quantity
+from ratchet.evaluation import format as show
+from ratchet.evaluation.report import headline
 from ratchet.loop import deciding, learning
 from ratchet.loop.context import Run
 from ratchet.release.ledger import Ledger
@@ -35,7 +37,7 @@ class Shown(NamedTuple):
     link: str
     """Where a browser finds it: at the tracking server, or where `ratchet ui` shows the home's database."""
     incidents: list[Incident]
-    """What somebody had changed by hand."""
+    """What was changed by hand in MLflow, ever, as the ledger keeps it."""
 
 
 def project_run(run: Run) -> Shown:
@@ -46,15 +48,18 @@ def project_run(run: Run) -> Shown:
     whole = page.with_suffix(".new")
     whole.write_text(deciding.report_html(run), encoding="utf-8")
     os.replace(whole, page)
-    cards = [card(manifest, learning.open_policy(run, one["name"]), one, page) for one in report["policies"]]
-    registry = Registry.of(run.home)
-    incidents = registry.project(Ledger.of(run.home), manifest.tenant, manifest.experiment, cards)
+    cards = [card(manifest, learning.open_policy(run, one["name"]), one, page, report) for one in report["policies"]]
+    registry, ledger = Registry.of(run.home), Ledger.of(run.home)
+    registry.project(ledger, manifest.tenant, manifest.experiment, cards)
+    incidents = ledger.incidents(manifest.tenant, manifest.experiment)
     name, uri = model_name(manifest.tenant, manifest.experiment), registry.models.uri
     link = f"{uri if uri.startswith('http') else UI}/#/models/{name}"
     return Shown(report, page, name, link, incidents)
 
 
-def card(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], page: Path) -> PolicyCard:
+def card(
+    manifest: Manifest, policy: Policy, figures: Mapping[str, Any], page: Path, report: Mapping[str, Any]
+) -> PolicyCard:
     """The card of one policy.
 
     Args:
@@ -62,6 +67,7 @@ def card(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], page: P
         policy: the policy.
         figures: its entry in the report.
         page: the report page.
+        report: the whole report.
     """
     section = next((one for one in manifest.methods if one.name == policy.name), None)
     params = {"method": policy.method, "experiment": manifest.run_id, "seed": str(manifest.seed)}
@@ -74,13 +80,43 @@ def card(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], page: P
         params=params,
         curves=curves(policy.training.get("curve", [])),
         report=page,
+        description=description(manifest, policy, figures, report),
     )
+
+
+def description(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """What a reviewer reads first of a policy, as markdown: what it is, its figures, the decision, where to look.
+
+    Its state is left to the tags: it moves without a new description.
+    """
+    section = next((one for one in manifest.methods if one.name == policy.name), None)
+    origin = (
+        f"made by `{policy.method}` from `{section.start}`" if section else "the incumbent that candidates must beat"
+    )
+    decision = report["decision"]
+    if section is None:
+        verdict = "It is not released by this experiment."
+    elif decision["candidate"] != policy.name:
+        verdict = f"Not decided: validation chose **{decision['candidate']}** as the candidate."
+    else:
+        reasons = "".join(f"\n- {reason}" for reason in decision["reasons"]) or "\n- every rule passed"
+        when = show.moment(decision["decided_at"])
+        verdict = (
+            f"Decision of the gate: **{decision['state']}**, {when}, asked for by {decision['decided_by']}{reasons}"
+        )
+    # A list: MLflow sets tables without any space between their cells.
+    words = "\n".join(f"- {label}: {value}" for label, value in headline([figures])[0].items() if label != "policy")
+    where = (
+        "All figures, rules and the lineage: `report.html` among the artifacts of the source run. "
+        "State and who moved it: the tags `ratchet.state`, `ratchet.by`, `ratchet.reason`, and `ratchet history`."
+    )
+    about = f"**{policy.name}**, {origin}, in experiment `{manifest.run_id}` (seed {manifest.seed})."
+    return "\n\n".join((about, verdict, f"On the held-out tasks:\n{words}", where))
 
 
 def metrics(figures: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:
     """The figures of one policy of a report by metric name; what cannot be computed keeps its reason."""
-    for name in ("tool_call_precision", "violations", "exploit_rate", "invalid_share", "accepted_tasks"):
-        yield name, _quantity(figures[name])
+    yield "accepted_tasks", _quantity(figures["accepted_tasks"])
     for name in ("acceptance", "mean_of_seeds", "paired_difference"):
         found = NotComputable.parse(figures[name])
         if isinstance(found, NotComputable):
@@ -88,6 +124,8 @@ def metrics(figures: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:
         else:
             yield name, _quantity(found["value"])
             yield from ((f"{name}_{part}", _quantity(found[part])) for part in ("low", "high", "p") if part in found)
+    for name in ("tool_call_precision", "violations", "exploit_rate", "invalid_share"):
+        yield name, _quantity(figures[name])
     yield from ((f"latency_{part}_s", _quantity(figures["latency_s"][part])) for part in ("p50", "p95"))
     yield from ((f"cost_{part}", _quantity(figures["cost"][part])) for part in COSTS)
     yield from ((f"segment_{one['name']}_accepted", float(one["accepted"])) for one in figures["segments"])

@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ratchet.release.ledger import Ledger
-from ratchet.release.records import Incident, Version
+from ratchet.release.records import Incident, Version, version_id
 from ratchet.release.states import rank
 from ratchet.store import Store
 from resources.mlflow_models import VERSION, Models, PolicyCard, model_name
@@ -61,7 +61,7 @@ class Registry:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}"
         return cls(uri, Store(folder / "store"), folder / "mlflow-artifacts")
 
-    def project(self, ledger: Ledger, tenant: str, experiment: str, cards: Iterable[PolicyCard]) -> list[Incident]:
+    def project(self, ledger: Ledger, tenant: str, experiment: str, cards: Sequence[PolicyCard]) -> list[Incident]:
         """Show every policy with its figures, and bring versions, tags and aliases up to the ledger.
 
         Policies that the ledger does not hold (the baseline) get a run and a logged model, but no version.
@@ -71,7 +71,12 @@ class Registry:
             experiment_id = self.models.experiment(name)
             for card in cards:
                 self.models.record(experiment_id, tenant, experiment, card)
-        return self.reconcile(ledger, tenant, experiment)
+        incidents = self.reconcile(ledger, tenant, experiment)
+        for card in cards:
+            if card.description:
+                version = version_id(tenant, experiment, card.manifest_digest, card.policy.digest)
+                self.models.describe(name, experiment_id, version, card.description)
+        return incidents
 
     def reconcile(self, ledger: Ledger, tenant: str, experiment: str) -> list[Incident]:
         """Bring the projection up to the ledger; returns, and keeps in the ledger, what was changed by hand."""

@@ -12,9 +12,11 @@ import dagster as dg
 import pytest
 from dagster._core.instance.ref import InstanceRef
 from release_world import World, a_manifest
+from typer.testing import CliRunner
 
 from pipelines.schedules import nightly_improvement
 from pipelines.sensors import ATTEMPTS, OCCASION, new_trajectories, registry_reconciler, registry_review
+from ratchet.cli.main import app
 from ratchet.contracts.score import Scored
 from ratchet.contracts.trajectory import Agent, RatchetExtra, Step, Trajectory
 from ratchet.intake import write_atif
@@ -161,15 +163,22 @@ def test_before_the_first_release_there_is_nothing_to_do(
 
 
 def test_an_alias_moved_by_hand_is_put_back_reported_and_counted(released: World, instance: dg.DagsterInstance) -> None:
+    released.produce("second")
+    registry = Registry.of(released.home)
+    registry.reconcile(released.ledger, released.tenant, released.experiment)
     quiet = tick(registry_reconciler, instance, released.home, None)
     assert (quiet.cursor, list(quiet.asset_events)) == ("0", [])
-    client = Registry.of(released.home).models.client
-    client.delete_registered_model_alias("acme.repair", "production")
+    client = registry.models.client
+    client.set_registered_model_alias("acme.repair", "production", "1")
     found = tick(registry_reconciler, instance, released.home, quiet.cursor)
     assert found.cursor == "1"
     (event,) = found.asset_events
-    assert "alias production" in str(event.metadata["incidents"].value)
-    assert str(client.get_registered_model("acme.repair").aliases["production"]) == "1"
+    assert event.asset_key == dg.AssetKey("production_policy")
+    assert "| alias production of acme.repair | version 1 | version 2 | yes |" in str(event.metadata["incidents"].value)
+    assert str(client.get_registered_model("acme.repair").aliases["production"]) == "2"
+    assert tick(registry_reconciler, instance, released.home, found.cursor).cursor == "1"
+    history = CliRunner().invoke(app, ["history", "--home", str(released.home)]).stdout
+    assert "alias production of acme.repair was version 1, expected version 2; put right" in history
 
 
 def test_an_answer_given_in_mlflow_is_done_in_the_ledger_once(released: World, instance: dg.DagsterInstance) -> None:
