@@ -51,10 +51,10 @@ def kill_at(home: Path, moment: str, delay_s: float) -> list[str]:
 
 
 def results(run: Run) -> tuple[list[str], list[dict[str, object]]]:
-    """Digests of the policies, and every row without what a clock measured."""
+    """Digests of the policies, and every row without what a clock measured: the lock is dated, so the evaluation is."""
     policies = judging.policies(run)
     rows = [row for policy in policies for row in judging.row_store(run, policy).complete()]
-    measured = {"latency_s", "sandbox_s", "verifier_s"}
+    measured = {"evaluation", "latency_s", "sandbox_s", "verifier_s"}
     return [policy.digest for policy in policies], [row.model_dump(exclude=measured) for row in rows]
 
 
