@@ -14,7 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from attack_programs import CLEAN, CONTAINED, FORGERIES, LIMIT_ATTACKS, PRELUDE
+from attack_containment import CONTAINED
+from attack_forgeries import FORGERIES
+from attack_limits import LIMIT_ATTACKS
+from attack_programs import CLEAN, PRELUDE
 
 from ratchet.sandbox import Limits, Program, TestCase, open_sandbox
 from ratchet.sandbox.bubblewrap import PROBE, BubblewrapSandbox

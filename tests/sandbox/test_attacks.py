@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_programs import CONTAINED, FORGERIES, LIMIT_ATTACKS
+from attack_containment import CONTAINED
+from attack_forgeries import FORGERIES
+from attack_limits import LIMIT_ATTACKS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the attacks use x86-64 system call numbers")
 _APART = ["unshare", "-m", "-p", "-f", "--mount-proc", "--propagation", "private"]

