@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import MethodSection
 from ratchet.contracts.policy import Decoding, Harness, Policy, refuse_widened
@@ -22,6 +21,7 @@ from ratchet.methods import base as methods
 from ratchet.methods.trainer import run_in_subprocess
 from ratchet.policies.checkpoint import load, place_base, verified
 from ratchet.policies.eligibility import refuse_ineligible
+from ratchet.policies.record import read_policy, seal
 from ratchet.policies.rendering import Rendering
 from ratchet.progress import task as progress
 from ratchet.rollouts.episodes import run as rollouts
@@ -43,8 +43,9 @@ def harness_of(run: Run) -> Harness:
 
 
 def open_policy(run: Run, name: str) -> Policy:
-    """A policy of this run, by name: `baseline` or a candidate."""
-    return Policy.model_validate_json(run.store.read(run.name("policies", name, "policy.json")))
+    """A policy of this run, by name: `baseline` or a candidate. Raises IntegrityError where its record was changed."""
+    place = run.name("policies", name, "policy.json")
+    return read_policy(run.store.read(place), place)
 
 
 def policy_names(run: Run) -> list[str]:
@@ -57,14 +58,16 @@ def baseline_policy(run: Run) -> Stage:
     manifest = run.manifest
     refuse_ineligible(manifest.base, manifest.tenant)
 
-    def make() -> Any:
+    def make() -> bytes:
         place = run.name("policies", "baseline", "checkpoint")
         name, weights = place_base(manifest.base.checkpoint, run.store, place, seed=manifest.seed)
         harness = harness_of(run)
         refuse_widened("baseline", harness, run.environment.spec)
-        return Policy(name="baseline", method="baseline", checkpoint=name, weights_digest=weights, harness=harness)
+        return seal(
+            Policy(name="baseline", method="baseline", checkpoint=name, weights_digest=weights, harness=harness)
+        )
 
-    _, reused = run.once_json("policies/baseline/policy.json", make)
+    _, reused = run.once("policies/baseline/policy.json", make)
     policy = open_policy(run, "baseline")
     return stage("baseline_policy", reused, f"{manifest.base.checkpoint}, policy {policy.digest[:12]}", policy.digest)
 
@@ -159,7 +162,7 @@ def _publish(run: Run, section: MethodSection, parent: Policy, outcome: dict[str
         training={**facts, **{key: outcome[key] for key in ("step", "validation", "seconds", "stopped", "curve")}},
     )
     refuse_widened(section.name, policy.harness, run.environment.spec, parent.harness)
-    run.store.create_same(run.name("policies", section.name, "policy.json"), canonical_json(policy).encode())
+    run.store.create_same(run.name("policies", section.name, "policy.json"), seal(policy))
 
 
 def scored_rollouts(run: Run, section: MethodSection, parent: Policy) -> str:

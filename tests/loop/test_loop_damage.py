@@ -20,15 +20,25 @@ from ratchet.evaluation.report import comparison_table, decision_table, policy_t
 from ratchet.evaluation.rows import EvaluationRow, RowStore
 from ratchet.loop import data, deciding, judging, learning, trainer
 from ratchet.loop.context import Run, open_run, reopen_run
+from ratchet.policies.record import seal
 
 
 def rewrite_policy(run: Run, name: str, **harness: object) -> Policy:
-    """Edit a stored policy's harness, as somebody with access to the store could."""
-    path = run.store.path(run.name("policies", name, "policy.json"))
-    body = json.loads(path.read_text())
+    """Record another harness for a policy, as a method that oversteps would."""
+    body = learning.open_policy(run, name).model_dump(mode="json")
     body["harness"] |= harness
-    path.write_text(canonical_json(body))
+    run.store.path(run.name("policies", name, "policy.json")).write_bytes(seal(Policy.model_validate(body)))
     return learning.open_policy(run, name)
+
+
+def test_an_edited_record_of_a_policy_opens_nothing(done: Path) -> None:
+    with reopen_run(done, MANIFEST.run_id) as run:
+        path = run.store.path(run.name("policies", "sft", "policy.json"))
+        body = json.loads(path.read_text())
+        body["content"]["policy"]["training"]["validation"] = 1.0
+        path.write_text(canonical_json(body))
+        with pytest.raises(IntegrityError, match="digest must match the content"):
+            deciding.chosen(run)
 
 
 @pytest.mark.parametrize("name", ["sft", "grpo", "baseline"])
