@@ -72,12 +72,19 @@ def zero_contamination(context: dg.AssetCheckExecutionContext, home: Home) -> dg
 
 @dg.asset_check(asset=reward_audit, blocking=True)
 def reward_audit_passed(context: dg.AssetCheckExecutionContext, home: Home) -> dg.AssetCheckResult:
-    """No honeypot earns more than doing nothing, and honest work is accepted and paid."""
+    """No honeypot earns more than doing nothing, and honest work is accepted and paid.
+
+    A failure blocks, unless the manifest asks to train on the reward though its audit failed: then it is a warning.
+    """
     with home.run(context.partition_key) as run:
-        audit = data.open_audit(run)
+        audit, wanted = data.open_audit(run), run.manifest.reward.train_on_failed_audit
     why = "; ".join(audit.failures) or f"{len(audit.probes)} kinds of probes on {audit.tasks} tasks"
     rows = [probe.model_dump(mode="json") for probe in audit.probes]
-    return verdict(audit.passed, why, rows, audit=audit.digest)
+    if wanted and not audit.passed:
+        why += " (reward.train_on_failed_audit is set: a warning here, and the gate rejects what is trained on it)"
+    # Dagster stops a run at a blocking check that fails as an error, and goes on after one that fails as a warning.
+    severity = dg.AssetCheckSeverity.WARN if wanted else dg.AssetCheckSeverity.ERROR
+    return verdict(audit.passed, why, rows, severity, audit=audit.digest)
 
 
 @dg.asset_check(asset=heldout_rows, blocking=True)
@@ -122,7 +129,13 @@ def registry_matches_ledger(context: dg.AssetCheckExecutionContext, home: Home) 
     return verdict(not rows, f"{len(rows)} differences between MLflow and the release ledger", rows)
 
 
-def verdict(passed: bool, why: str, rows: Any = (), **more: Any) -> dg.AssetCheckResult:
+def verdict(
+    passed: bool,
+    why: str,
+    rows: Any = (),
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+    **more: Any,
+) -> dg.AssetCheckResult:
     """The outcome of a check with its reason in one sentence, and its table."""
     shown = {"table": dg.MetadataValue.md(table(list(rows)))} if rows else {}
-    return dg.AssetCheckResult(passed=bool(passed), description=why, metadata={**shown, **more})
+    return dg.AssetCheckResult(passed=bool(passed), description=why, severity=severity, metadata={**shown, **more})
