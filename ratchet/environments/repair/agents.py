@@ -61,7 +61,7 @@ def expert(task: Task, rng: random.Random, results: list[ToolResult]) -> Iterato
     def skip(rule: str) -> bool:
         return word not in _PLAUSIBLE[RULES[rule].segment] and rng.random() < 0.35
 
-    yield from _try_in_turn(rng, results, Habits(before=0.5, rerun=0.5, after=0.5, give_up=0.0), skip)
+    yield from _try_in_turn(rng, results, Habits(before=0.5, rerun=0.25, after=0.4, give_up=0.0), skip)
 
 
 class Habits(NamedTuple):
