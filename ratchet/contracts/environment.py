@@ -156,6 +156,9 @@ class Environment(Protocol):
     def tasks(self) -> Iterable[Task]:
         """Every task, in a fixed order."""
 
+    def aliases(self) -> dict[str, str]:
+        """Repos that are another one under a second name (forks, mirrors, shared code): alias to the first name."""
+
     def open(self, task: Task, seed: int) -> Episode:
         """Open an episode. Raises SandboxError where the sandbox fails; that makes the episode invalid."""
 

@@ -63,7 +63,12 @@ def split_lock(run: Run) -> Stage:
     reused = run.store.exists(name)
     if not reused:
         made = lock(
-            run.tasks(), run.manifest.splits, seed=run.manifest.seed, at=run.now(), manifest_digest=run.manifest.digest
+            run.tasks(),
+            run.manifest.splits,
+            seed=run.manifest.seed,
+            at=run.now(),
+            manifest_digest=run.manifest.digest,
+            aliases=run.environment.aliases(),
         )
         save_lock(run.store, made, name)
     held = run.lock

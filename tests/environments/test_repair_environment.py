@@ -155,3 +155,9 @@ def test_an_agent_repeats_itself_under_a_seed_and_stays_within_its_budget(
         return [[exchange.call.name for exchange in rollout.exchanges] for rollout in rollouts]
 
     assert calls(0) == calls(0) != calls(1)
+
+
+def test_problems_that_share_a_function_are_one_repo_to_the_lock(sandbox: Sandbox) -> None:
+    aliases = RepairEnvironment(section(), sandbox, seed=1).aliases()
+    assert aliases["HumanEval/59"] == "HumanEval/31"  # both hold the same prime test
+    assert set(aliases) & set(aliases.values()) == set()

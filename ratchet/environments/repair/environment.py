@@ -17,6 +17,7 @@ from ratchet.environments.repair.problems import Problem, human_eval
 from ratchet.environments.repair.symptoms import expected_value
 from ratchet.errors import IntegrityError, ManifestError
 from ratchet.sandbox import Sandbox
+from ratchet.splits.code import functions
 
 VERSION = "1"
 SOURCES: dict[str, Callable[[], Iterable[Problem]]] = {"human-eval": human_eval, "generated": generated}
@@ -80,6 +81,21 @@ class RepairEnvironment:
             name=self.spec.name,
             version=VERSION,
         )
+
+    def aliases(self) -> dict[str, str]:
+        """Problems whose correct code shares a function with an earlier problem, so that a lock keeps them together.
+
+        Their mutants need not coincide, yet a wrong fix of one can be a mutant of the other.
+        """
+        owners: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for problem in self.problems.values():
+            shared = [function.digest for function in functions(problem.source).found]
+            owner = next((owners[one] for one in shared if one in owners), problem.name)
+            if owner != problem.name:
+                found[problem.name] = owner
+            owners.update(dict.fromkeys(shared, owner))
+        return found
 
     def open(self, task: Task, seed: int) -> RepairEpisode:
         """Open an attempt at `task`. The environment draws nothing at random: `seed` only belongs to the policy."""
