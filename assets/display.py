@@ -12,6 +12,7 @@ import dagster as dg
 
 from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.score import NotComputable
+from ratchet.evaluation.format import moment
 from ratchet.evaluation.report import figure_rows, headline, policy_entry
 from ratchet.evaluation.scorecard import Scorecard
 from ratchet.loop.context import Stage
@@ -88,7 +89,7 @@ def table(rows: Sequence[Row], limit: int = SHOWN_ROWS) -> str:
 
 def incidents(found: Sequence[Incident]) -> str:
     """What was changed by hand in MLflow, as a table; a sentence where nothing was."""
-    rows = [one.model_dump(include={"what", "seen", "expected", "repaired", "at"}) for one in found]
+    rows = [{**one.model_dump(include={"what", "seen", "expected", "repaired"}), "at": moment(one.at)} for one in found]
     return table(rows) if rows else "nothing was changed by hand in MLflow"
 
 
@@ -139,6 +140,9 @@ def curves(rows: Sequence[Row], x: str = "step") -> str | None:
         axes.plot([place for place, _ in points], [value for _, value in points], marker=".", linewidth=1.2)
         axes.set_title(name.replace("_", " "), fontsize=9)
         axes.set_xlabel(x, fontsize=8)
+        axes.locator_params(axis="x", integer=True)
+        if min(value for _, value in points) >= 0:
+            axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
     return image(figure, "learning curves")

@@ -128,7 +128,7 @@ def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.S
         context.log.warning(f"{incident.what} was {incident.seen}, expected {incident.expected}")
     observed = dg.AssetObservation(
         "production_policy",
-        description=f"{len(found)} changes made by hand in MLflow",
+        description=f"changes made by hand in MLflow: {len(found)}",
         metadata={"incidents": dg.MetadataValue.md(incidents(found))},
     )
     return dg.SensorResult(

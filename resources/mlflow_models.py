@@ -33,11 +33,7 @@ REGISTERED = "ratchet.registered"
 EVIDENCE = "ratchet.evidence"
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as the description of a run, a logged model or an experiment."""
-EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",
-    NOTE: "One run per policy: figures on the held-out tasks, learning curves (`curve_*`), and `report.html`.",
-}
-"""Without a kind MLflow guesses one, and hides the pages of runs and models behind those for traces."""
+ABOUT = "One run per policy: figures on the held-out tasks, learning curves (`curve_*`), and `report.html`."
 
 
 def model_name(tenant: str, experiment: str) -> str:
@@ -84,7 +80,7 @@ class Models:
         if found is not None:
             return str(found.experiment_id)
         place = f"{self.artifact_root.resolve().as_uri()}/{name}" if self.artifact_root else None
-        return str(self.client.create_experiment(name, artifact_location=place, tags=EXPERIMENT_TAGS))
+        return str(self.client.create_experiment(name, artifact_location=place, tags={NOTE: ABOUT}))
 
     def logged(self, experiment_id: str, version: str) -> LoggedModel | None:
         """The finished logged model of a version id."""

@@ -110,7 +110,8 @@ def description(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], 
         "All figures, rules and the lineage: `report.html` among the artifacts of the source run. "
         "State and who moved it: the tags `ratchet.state`, `ratchet.by`, `ratchet.reason`, and `ratchet history`."
     )
-    about = f"**{policy.name}**, {origin}, in experiment `{manifest.run_id}` (seed {manifest.seed})."
+    # Without marks: lists of versions show its first words as they stand.
+    about = f"{policy.name}, {origin}, in experiment `{manifest.run_id}` (seed {manifest.seed})."
     return "\n\n".join((about, verdict, f"On the held-out tasks:\n{words}", where))
 
 
