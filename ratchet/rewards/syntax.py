@@ -12,6 +12,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
+from ratchet import pyast
+
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -32,7 +34,7 @@ class Tree:
 def parse(source: str) -> ast.Module | None:
     """Parse a module, or return None where the text is no Python that can be handled. Do not change the result."""
     try:
-        module = ast.parse(source)
+        module = pyast.parse(source)
         size(module)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ratchet import pyast
 from ratchet.contracts.canonical import digest_bytes
 
 SMALLEST = 24
@@ -87,7 +88,7 @@ def functions(source: str) -> Functions:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plain = textwrap.dedent(source)
-            tree, lines = ast.parse(plain), plain.split("\n")
+            tree, lines = pyast.parse(plain), plain.split("\n")
         found = [
             Function(
                 node.name,

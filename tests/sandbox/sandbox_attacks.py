@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 from attack_containment import CONTAINED
@@ -26,7 +27,7 @@ from ratchet.sandbox.syscalls import filter_program
 TOKEN = "secret-of-the-host-5b1f"
 # The expected value of every forgery; hostile code that finds it anywhere has broken the sandbox.
 EXPECTED = 8_675_309_271_828
-NAME = "ratchet-attack-listener"
+NAME = f"ratchet-attack-listener-{uuid.uuid4().hex}"
 LIMITS = Limits(cpu_s=0.4, wall_s=5, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
 
 

@@ -20,6 +20,7 @@ from ratchet.environments.repair.edits import Edit, apply, edits, inverse
 from ratchet.environments.repair.problems import Problem
 from ratchet.environments.repair.symptoms import symptom
 from ratchet.progress import task as progress
+from ratchet.pyast import parse
 from ratchet.rewards.distance import change_size
 from ratchet.sandbox import Execution, Program, Sandbox, TestCase
 
@@ -60,9 +61,9 @@ def helpers(source: str, entry_point: str, tests: tuple[str, ...]) -> str:
 
     A helper that a test calls would else be the delivered program's to forge.
     """
-    found = [node for node in ast.parse(source).body if getattr(node, "name", None) != entry_point]
+    found = [node for node in parse(source).body if getattr(node, "name", None) != entry_point]
     names = {name for node in found for name in _defined(node)}
-    mentioned = {node.id for test in tests for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)}
+    mentioned = {node.id for test in tests for node in ast.walk(parse(test)) if isinstance(node, ast.Name)}
     return ast.unparse(ast.Module(body=found, type_ignores=[])) if names & mentioned else ""
 
 

