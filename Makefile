@@ -31,7 +31,7 @@ loop: setup
 
 test: setup
 	@scripts/install_system.sh test
-	$(VENV)/bin/python -m pytest -q -n 2 -m "not slow" $(TESTS)
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(TESTS)
 
 slow: setup
 	@scripts/install_system.sh test

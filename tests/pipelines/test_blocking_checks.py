@@ -70,4 +70,4 @@ def test_a_withdrawn_right_refuses_training_that_is_launched_alone(leaky: Loop) 
     )
     Ledger.at_home(leaky.home).append(withdrawal)
     with pytest.raises(RightsError, match="withdrawn"):
-        leaky.launch("improve_policy", ["sft_policy"])
+        leaky.launch("improve_policy", ["baseline_policy", "sft_policy"])
