@@ -17,8 +17,8 @@ from loop_world import MANIFEST, ROOT
 from ratchet.loop import deciding, judging
 from ratchet.loop.context import Run, open_run
 
-MOMENTS = (r"episodes of the expert agent: \d", r"sft: step \d", r"grpo: step \d|held-out runs")
-"""What the loop says shortly before it is killed: while it makes logs, trains, trains again or evaluates."""
+MOMENTS = (r"mutants against their tests: done", r"sft: step \d", r"grpo: step \d|held-out runs")
+"""What the loop says shortly before it is killed: while it locks or makes logs, trains, trains again or evaluates."""
 LONGEST_S = 900.0
 
 
