@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from ratchet import __version__
 from ratchet.contracts.canonical import canonical_json, digest_bytes
-from ratchet.contracts.environment import EnvironmentSpec, Task
+from ratchet.contracts.environment import EnvironmentSpec
 from ratchet.contracts.policy import Decoding
 from ratchet.contracts.score import Invalid, Scored, Unscored
-from ratchet.contracts.training import TurnRecord
+from ratchet.contracts.training import turn_extra
 from ratchet.contracts.trajectory import (
     Agent,
     CallRecord,
@@ -87,9 +87,6 @@ def to_trajectory(
 def _step(step_id: int, call_id: str, exchange: Exchange, version: str, decoding: Decoding | None) -> Step:
     call, turn = exchange.call, exchange.turn
     sampled = decoding is not None
-    record = (
-        TurnRecord(sampling=decoding, finish_reason=turn.finish_reason, policy_version=version) if decoding else None
-    )
     return Step(
         step_id=step_id,
         source="agent",
@@ -116,7 +113,7 @@ def _step(step_id: int, call_id: str, exchange: Exchange, version: str, decoding
         if sampled
         else None,
         llm_call_count=1 if sampled else 0,
-        extra={"ratchet": record.model_dump(mode="json")} if record else None,
+        extra=turn_extra(decoding, turn.finish_reason, version) if decoding else None,
     )
 
 
@@ -128,8 +125,3 @@ def _definitions(spec: EnvironmentSpec) -> list[dict[str, object]]:
         }
         for tool in spec.tools
     ]
-
-
-def code_of(task: Task) -> tuple[str, ...]:
-    """The code a task is about, for the contamination check."""
-    return tuple(text for name, text in sorted(task.payload.get("files", {}).items()) if not name.startswith("test_"))
