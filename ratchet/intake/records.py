@@ -28,6 +28,8 @@ class Record:
     """What the source says under Ratchet's own metadata; tenant and grant are never taken from it."""
     anomalies: tuple[str, ...] = ()
     """Codes of the quirks that were kept, one per occurrence."""
+    dropped: tuple[str, ...] = ()
+    """What of the record the stored form has no place for: dotted field names, one per occurrence."""
 
 
 @dataclass(frozen=True)
