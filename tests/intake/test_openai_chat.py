@@ -183,7 +183,6 @@ def test_what_has_no_reading_is_rejected_whole_and_by_name(body, code):
 FOREIGN = {
     "swe-agent": {"trajectory": [{"action": "ls", "messages": [{"role": "user"}]}], "history": []},
     "swe-agent history": {"history": [{"role": "system", "content": "x"}]},
-    "swe-smith": {"messages": [{"role": "user", "content": "x"}], "instance_id": "p.1"},
     "mini-swe-agent": {"info": {}, "messages": [{"role": "user", "content": "x"}], "trajectory_format": "mini"},
     "tau-bench": [{"task_id": 0, "reward": 1.0, "info": {}, "traj": [{"role": "user", "content": "x"}]}],
     "sharegpt": [{"conversations": [{"from": "human", "value": "x"}]}],
@@ -199,6 +198,24 @@ def test_other_formats_are_refused_rather_than_misread(name, form):
     body = FOREIGN[name]
     lines = (json.dumps(body) + "\n") * 3
     assert recognise(lines.encode() if form == "lines" else json.dumps(body, indent=2).encode(), "x.json") == []
+
+
+def test_messages_with_an_instance_id_come_in_with_its_task_and_repo():
+    body = {"messages": [{"role": "user", "content": "x"}], "instance_id": "pandas-dev__pandas.95280573.pr_53652"}
+    assert recognise(json.dumps(body).encode(), "x.jsonl") == ["openai_chat"]
+    (record,) = read(json.dumps(body).encode(), "x.jsonl")
+    own = trajectory_of(record, tenant="acme", grant_id="g").ratchet
+    assert (own.task_id, own.repo, own.issue_id) == (
+        body["instance_id"],
+        "pandas-dev/pandas",
+        "pandas-dev/pandas#53652",
+    )
+
+
+def test_metadata_that_names_the_task_goes_before_the_instance_id():
+    body = chat({"role": "user", "content": "x"}, metadata={"ratchet": {"task_id": "t"}}, instance_id="a__b-1")
+    (record,) = read(json.dumps(body).encode(), "x.jsonl")
+    assert (record.claims["task_id"], record.claims["repo"]) == ("t", "a/b")
 
 
 def test_it_recognises_its_own_even_behind_a_broken_line_and_when_the_head_is_cut():

@@ -16,6 +16,11 @@ from ratchet.intake.jsontext import values
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
 
+TITLE = "ATIF 1.0-1.8"
+LINES = True
+KEPT = "everything; `extra.ratchet` is read as Ratchet's own metadata"
+DROPPED = "nothing"
+
 
 def sniff(head: bytes, name: str) -> bool:
     """Whether a record states an ATIF version, or has the two fields that ATIF requires."""

@@ -1,0 +1,37 @@
+"""What an instance id of the SWE-bench family says: the repo a task comes from, and the report that it answers.
+
+Owner and name are joined by two underscores in all of them; what follows differs:
+
+- SWE-bench, SWE-Gym: `django__django-12345`, a pull request; SWE-agent itself: `owner__name-i12`, an issue;
+- SWE-smith: `owner__name.1a2b3c4d.what_was_done__hash`, at a commit; `pr_12` as the last part names a pull request;
+- SWE-bench Pro: `instance_owner__name-<40 hex digits>-v...`, at a commit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_INSTANCE = re.compile(
+    r"(?:instance_)?(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)__(?P<name>[A-Za-z0-9._-]+?)"
+    r"(?:-i?(?P<number>\d+)|\.[0-9a-f]{8}\.(?:pr_(?P<pull>\d+)|\S+)|-[0-9a-f]{40}(?:-v\S*)?)"
+)
+_ISSUE_URL = re.compile(r"https?://(?:www\.)?github\.com/([\w.-]+/[\w.-]+)/(?:issues|pull)/(\d+)/?")
+
+
+def instance_claims(instance: str) -> dict[str, Any]:
+    """Return `task_id`, and `repo` and `issue_id` where the id names them."""
+    claims = {"task_id": instance}
+    match = _INSTANCE.fullmatch(instance)
+    if match:
+        claims["repo"] = f"{match['owner']}/{match['name']}"
+        number = match["number"] or match["pull"]
+        if number:
+            claims["issue_id"] = f"{claims['repo']}#{number}"
+    return claims
+
+
+def url_claims(url: str) -> dict[str, Any]:
+    """Return `repo` and `issue_id` of a GitHub issue's or pull request's address; nothing for another address."""
+    match = _ISSUE_URL.fullmatch(url.strip())
+    return {"repo": match[1], "issue_id": f"{match[1]}#{match[2]}"} if match else {}
