@@ -41,7 +41,7 @@ def rights_hold(context: dg.AssetCheckExecutionContext, home: Home) -> dg.AssetC
 def index_meets_expectations(context: dg.AssetCheckExecutionContext, home: Home) -> dg.AssetCheckResult:
     """The index table meets its suite: columns, unique ids, known grants, formats and segments, ranges, not empty."""
     tenant = context.partition_key
-    grants = {event.grant_id for event in Ledger.at_home(home.folder).events if event.tenant == tenant}
+    grants = set(Ledger.at_home(home.folder).grants(tenant))
     formats = {point.name for point in entry_points(group="ratchet.formats")}
     found = check_index(index(home.store, tenant), grants=grants, formats=formats, segments=home.segments(tenant))
     bad = sum(not one.passed for one in found)

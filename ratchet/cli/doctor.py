@@ -7,7 +7,6 @@ are looked up, not imported: importing them all takes longer than everything els
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -141,29 +140,27 @@ def _home(home: Path) -> str:
 
 def store(home: Path) -> str:
     """Try the two promises of the store: what is written is read back, and what is there is not written over."""
-    from ratchet.store import Store
+    from ratchet.store import open_store
 
-    objects = Store(home / "store")
+    objects = open_store(home)
     name = f"doctor/{uuid.uuid4().hex}"
     try:
         objects.create(name, b"probe")
         if objects.create(name, b"other") or objects.read(name) != b"probe":
             raise IntegrityError(
-                str(objects.root),
+                objects.place,
                 rule="an object that is there must not be written over",
                 remedy="move the home to a local file system with hard links",
             )
     finally:
-        objects.path(name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            objects.path(name).parent.rmdir()
-    return "writes, reads back, and refuses to write over"
+        objects.delete(name)
+    return f"{objects.place} writes, reads back, and refuses to write over"
 
 
 def _rights(home: Path) -> str:
     from ratchet.rights import Ledger
 
-    count = len(Ledger.at_home(home).events)
+    count = len(Ledger.at_home(home))
     return f"{count} events, chain verified" if count else "no grant recorded yet"
 
 

@@ -11,7 +11,7 @@ from ratchet.intake import IntakeReport, ingest
 from ratchet.loop.context import Stage, stage
 from ratchet.progress import say
 from ratchet.rights import Ledger
-from ratchet.store import Store
+from ratchet.store import open_store
 
 
 def ingest_landing(home: Path, tenant: str, at: datetime) -> Stage:
@@ -20,7 +20,7 @@ def ingest_landing(home: Path, tenant: str, at: datetime) -> Stage:
     Raises:
         RightsError: a grant that a folder names is not valid.
     """
-    store, ledger = Store(home / "store"), Ledger.at_home(home)
+    store, ledger = open_store(home), Ledger.at_home(home)
     totals: Counter[str] = Counter()
     rows = []
     base = home / "landing" / tenant
@@ -49,8 +49,7 @@ def ingest_landing(home: Path, tenant: str, at: datetime) -> Stage:
 def rights_state(home: Path, tenant: str, at: datetime) -> Stage:
     """Show every grant of a tenant as it stands at a moment; the ledger's chain is verified on the way."""
     ledger = Ledger.at_home(home)
-    grants = sorted({event.grant_id for event in ledger.events if event.tenant == tenant})
-    rows = [ledger.effective(grant, at).model_dump(mode="json") for grant in grants]
+    rows = [right.model_dump(mode="json") for right in ledger.rights(at, tenant)]
     active = sum(row["state"] == "active" for row in rows)
     return stage("rights_ledger", False, f"{active} of {len(rows)} grants active", ledger.head, rows, active=active)
 

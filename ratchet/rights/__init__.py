@@ -1,7 +1,8 @@
 """Training rights: the ledger of grants, and the datasets that they authorise. What is not granted is denied."""
 
 from ratchet.rights.dataset import AuthorisedDataset, authorise, recheck, reopen
-from ratchet.rights.events import Clock, Event, Right, fold, utc_now
+from ratchet.rights.events import Clock, Event, Right, utc_now
+from ratchet.rights.fold import fold
 from ratchet.rights.ledger import Ledger, record_grants
 
 __all__ = [

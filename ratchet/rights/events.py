@@ -1,9 +1,6 @@
-"""The events of a training right, and the fold that turns them into the right at a time.
+"""The events of a training right, and the right itself: what a grant permits at one time.
 
-Deny by default: a grant that the ledger does not know permits nothing. Events can only take away from a grant:
-`narrow` intersects, `expire` ends it at its time, `withdraw` is final; `legal_hold` forbids erasure and never
-prolongs a right. So the fold of a right does not depend on the order of what follows the grant. Not covered: who may
-write which event.
+Deny by default: a grant that the ledger does not know permits nothing. Not covered: who may write which event.
 """
 
 from __future__ import annotations
@@ -103,58 +100,6 @@ class Right(Contract):
         refused = self.refusal(purpose=purpose, tenant=tenant, base_model=base_model)
         if refused:
             raise RightsError(f"grant {self.grant_id!r}", rule=refused[0], remedy=refused[1])
-
-
-def fold(grant_id: str, events: Iterable[Event], at: datetime) -> Right:
-    """Fold the events of one grant into the right at a time.
-
-    Args:
-        grant_id: the grant.
-        events: its events; those after `at` are ignored.
-        at: the time, with a zone. Expiry is `at >= retention_until`.
-    """
-    at = utc(at)
-    counted = [event for event in events if event.grant_id == grant_id and event.at <= at]
-    granted = next((event for event in counted if event.kind == "grant"), None)
-    if granted is None:
-        return Right(grant_id=grant_id)
-    purposes, bases = set(granted.purposes or ()), set(granted.base_models or ())
-    ends = granted.retention_until
-    withdrawn: datetime | None = None
-    held = False
-    for event in counted:
-        if event.kind == "narrow":
-            purposes &= set(purposes if event.purposes is None else event.purposes)
-            bases = _fewer(bases, event.base_models)
-            ends = _earlier(ends, event.retention_until)
-        elif event.kind == "expire":
-            ends = _earlier(ends, event.at)
-        elif event.kind == "withdraw":
-            withdrawn = _earlier(withdrawn, event.at)
-        elif event.kind == "legal_hold":
-            held = bool(event.hold)
-    expired = ends is None or at >= ends
-    return Right(
-        grant_id=grant_id,
-        tenant=granted.tenant,
-        state="withdrawn" if withdrawn else "expired" if expired else "active",
-        purposes=tuple(sorted(purposes)),
-        base_models=tuple(sorted(bases)),
-        retention_until=ends,
-        held=held,
-        since=withdrawn or (ends if expired else granted.at),
-    )
-
-
-def _fewer(bases: set[str], remaining: tuple[str, ...] | None) -> set[str]:
-    """Intersect base models, where `*` stands for all of them."""
-    if remaining is None or "*" in remaining:
-        return bases
-    return set(remaining) if "*" in bases else bases & set(remaining)
-
-
-def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((time for time in (one, other) if time is not None), default=None)
 
 
 def _when(at: datetime | None) -> str:

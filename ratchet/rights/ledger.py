@@ -1,10 +1,10 @@
 """The rights ledger: an append-only, hash-chained file of events.
 
-Each line is canonical JSON of `{seq, previous, event, digest}`, where `digest` is SHA-256 over the other three and
-`previous` is the digest of the line before (64 zeros for the first). A line is appended under a file lock and synced;
-an anchor beside the file keeps the number and digest of the last acknowledged line, so that cutting lines off the end
-is noticed too. The whole chain is verified when the ledger is opened, later lines when they are first seen. A last
-line without its newline was never acknowledged (a crash while appending) and is dropped by the next append.
+A line (see `chain`) is appended under a file lock and synced; an anchor beside the file keeps the number and digest of
+the last acknowledged line, so that cutting lines off the end is noticed too. The whole file is verified when the ledger
+is opened, later lines when they are first seen. A last line without its newline was never acknowledged (a crash while
+appending) and is dropped by the next append. Of a long ledger a snapshot keeps what was folded: it is used where the
+file still begins with the very bytes that were folded, and these are read again only to look at a grant's history.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import os
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from ratchet.contracts.canonical import canonical_json, digest
+from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.manifest import Manifest
 from ratchet.errors import ConflictError, IntegrityError, RightsError
-from ratchet.rights.events import Event, Right, fold, utc
+from ratchet.rights.chain import GENESIS, Broken, decode, encode
+from ratchet.rights.events import Event, Right, utc
+from ratchet.rights.fold import fold
+from ratchet.rights.snapshot import Row, Snapshot, load, prefix_sha256
 
-GENESIS = "0" * 64
 RESTORE = "restore the ledger from its backup; nothing is trained under a ledger that was changed"
+SNAPSHOT_EVERY = 10_000
+"""Lines beyond the last snapshot from which a new one is made; a tenth of the ledger where that is more."""
 
 
 class Ledger:
@@ -43,11 +44,25 @@ class Ledger:
         """
         self.path = Path(path)
         self._anchor = self.path.with_suffix(".head")
-        self._digests: list[str] = []
-        self._events: list[Event] = []
-        self._by_grant: dict[str, list[Event]] = {}
+        self._snapshot = load(self.path)
+        self._digests = bytearray()
+        self._rows: dict[str, Row] = {}
         self._offset = 0
+        doubted = self._begins_otherwise()
+        if self._snapshot is None or doubted:
+            self._snapshot, verified = None, self._snapshot
+        else:
+            self._digests += self._snapshot.digests
+            self._offset, verified = self._snapshot.size, None
         self.refresh()
+        if verified is not None:
+            # The chain itself holds, so the ledger was not damaged: it was written anew, from some line on.
+            seen = [
+                at
+                for at in range(0, len(verified.digests), 32)
+                if self._digests[at : at + 32] != verified.digests[at : at + 32]
+            ]
+            raise self._broken(seen[0] // 32 + 1 if seen else 1, "it is not the line that was folded before")
 
     @classmethod
     def at_home(cls, home: str | Path) -> Ledger:
@@ -57,27 +72,49 @@ class Ledger:
     @property
     def head(self) -> str:
         """Digest of the last line; 64 zeros for an empty ledger."""
-        return self._digests[-1] if self._digests else GENESIS
+        return self._digests[-32:].hex() if self._digests else GENESIS
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All events, in order."""
-        return tuple(self._events)
+        """All events, in order, read from the file: for a person or a test; a long ledger has many."""
+        places = sorted(place for _, row in self._all() for place in row.lines)
+        return tuple(self._read(places))
+
+    def __len__(self) -> int:
+        """Number of events."""
+        return len(self._digests) // 32
 
     def __contains__(self, grant_id: str) -> bool:
-        return grant_id in self._by_grant
+        return grant_id in self._rows or (self._snapshot is not None and grant_id in self._snapshot)
 
     def has_head(self, head: str) -> bool:
         """Whether `head` is, or once was, the head of this very chain."""
-        return head == GENESIS or head in self._digests
+        wanted, at = bytes.fromhex(head), -1
+        while (at := self._digests.find(wanted, at + 1)) >= 0:
+            if at % 32 == 0:
+                return True
+        return head == GENESIS
+
+    def grants(self, tenant: str | None = None) -> list[str]:
+        """Return the ids of all grants, or of those of a tenant, sorted."""
+        return [grant_id for grant_id, row in self._all() if row.standing and tenant in (None, row.standing.tenant)]
+
+    def rights(self, at: datetime, tenant: str | None = None) -> Iterator[Right]:
+        """Yield the right of every grant, or of those of a tenant, at a time, sorted by grant id."""
+        at = utc(at)
+        for grant_id, row in self._all():
+            if row.standing and tenant in (None, row.standing.tenant):
+                yield self._right(grant_id, row, at)
 
     def effective(self, grant_id: str, at: datetime) -> Right:
         """Return the right at a time: the fold of the grant's events. An unknown grant permits nothing."""
-        return fold(grant_id, self._by_grant.get(grant_id, ()), at)
+        row = self._row(grant_id)
+        return self._right(grant_id, row, utc(at)) if row else Right(grant_id=grant_id)
 
     def history(self, grant_id: str) -> tuple[Event, ...]:
-        """Return the events of one grant, in order."""
-        return tuple(self._by_grant.get(grant_id, ()))
+        """Return the events of one grant, in order. Raises IntegrityError where their lines changed meanwhile."""
+        row = self._row(grant_id)
+        return tuple(self._read(row.lines)) if row else ()
 
     def append(self, event: Event) -> str:
         """Append one event, synced to disk, and return the new head.
@@ -90,12 +127,10 @@ class Ledger:
         with self._locked():
             self.refresh()
             self._admit(event)
-            line = {"seq": len(self._digests), "previous": self.head, "event": event.model_dump(mode="json")}
-            line["digest"] = digest(line)
             with open(self.path, "r+b" if self.path.exists() else "w+b") as file:
                 file.truncate(self._offset)
                 file.seek(self._offset)
-                file.write(canonical_json(line).encode() + b"\n")
+                file.write(encode(len(self), self.head, event))
                 file.flush()
                 os.fsync(file.fileno())
             self.refresh()
@@ -108,7 +143,7 @@ class Ledger:
         anchor = self._anchor.read_bytes() if self._anchor.exists() else None
         known = self.path.stat().st_size if self.path.exists() else 0
         if known < self._offset:
-            raise self._broken(len(self._digests), "lines that were there before are gone")
+            raise self._broken(len(self), "lines that were there before are gone")
         if known > self._offset:
             with open(self.path, "rb") as file:
                 file.seek(self._offset)
@@ -118,27 +153,77 @@ class Ledger:
                     self._take(raw)
         if anchor is not None:
             self._check_anchor(anchor)
+        folded = self._snapshot.count if self._snapshot else 0
+        if len(self) - folded >= max(SNAPSHOT_EVERY, folded // 10):
+            self._fold_away()
 
     def _take(self, raw: bytes) -> None:
-        number = len(self._digests) + 1
+        seq = len(self)
         try:
-            line: dict[str, Any] = json.loads(raw)
-            stated = line.pop("digest")
-            fits = line["seq"] == number - 1 and line["previous"] == self.head
-            event = Event.model_validate(line["event"])
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise self._broken(number, f"it is no ledger line ({type(error).__name__})") from None
-        if not fits:
-            raise self._broken(number, "it does not follow the line before it")
-        if digest(line) != stated:
-            raise self._broken(number, "its content does not match its digest")
-        self._digests.append(stated)
-        self._events.append(event)
-        self._by_grant.setdefault(event.grant_id, []).append(event)
+            stated, event = decode(raw, seq, self.head)
+        except Broken as error:
+            raise self._broken(seq + 1, str(error)) from None
+        if event.grant_id not in self._rows:
+            self._rows[event.grant_id] = (self._snapshot and self._snapshot.row(event.grant_id)) or Row()
+        self._rows[event.grant_id].take(event, self._offset, seq)
+        self._digests += bytes.fromhex(stated)
         self._offset += len(raw)
 
+    def _begins_otherwise(self) -> bool:
+        """Whether the file does not begin with what the snapshot folded."""
+        if self._snapshot is None:
+            return False
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < self._snapshot.size:
+            raise self._broken(self._snapshot.count, f"the ledger had {self._snapshot.count} lines and now has fewer")
+        return prefix_sha256(self.path, self._snapshot.size) != self._snapshot.sha256
+
+    def _fold_away(self) -> None:
+        """Put all that was folded so far into a snapshot; where it cannot be written, the ledger works without."""
+        made = Snapshot.made(self.path, self._offset, bytes(self._digests), dict(self._all()))
+        with contextlib.suppress(OSError):
+            made.save(self.path.parent, self.path.stem)
+        self._snapshot, self._rows = made, {}
+
+    def _row(self, grant_id: str) -> Row | None:
+        return self._rows.get(grant_id) or (self._snapshot.row(grant_id) if self._snapshot else None)
+
+    def _all(self) -> Iterator[tuple[str, Row]]:
+        """Every grant with what is known of it, sorted by id."""
+        newer = sorted(self._rows)
+        at = 0
+        for grant_id, row in self._snapshot.rows() if self._snapshot else ():
+            while at < len(newer) and newer[at] < grant_id:
+                yield newer[at], self._rows[newer[at]]
+                at += 1
+            if at < len(newer) and newer[at] == grant_id:
+                row, at = self._rows[grant_id], at + 1
+            yield grant_id, row
+        yield from ((grant_id, self._rows[grant_id]) for grant_id in newer[at:])
+
+    def _right(self, grant_id: str, row: Row, at: datetime) -> Right:
+        # What was folded holds for every time from the grant's latest event on; an earlier time is folded anew.
+        if row.standing is not None and at >= row.last_at:
+            return row.standing.right(grant_id, at)
+        return fold(grant_id, self._read(row.lines), at)
+
+    def _read(self, places: list[tuple[int, int]]) -> Iterator[Event]:
+        """Read lines again by (offset, number), each held against the digest that it was verified by."""
+        if not places:
+            return
+        with open(self.path, "rb") as file:
+            for offset, seq in places:
+                file.seek(offset)
+                try:
+                    stated, event = decode(file.readline(), seq, None)
+                except Broken as error:
+                    raise self._broken(seq + 1, str(error)) from None
+                if bytes.fromhex(stated) != self._digests[32 * seq : 32 * seq + 32]:
+                    raise self._broken(seq + 1, "it is not the line that was verified before")
+                yield event
+
     def _admit(self, event: Event) -> None:
-        known = self._by_grant.get(event.grant_id)
+        known = self.history(event.grant_id)
         name = f"grant {event.grant_id!r}"
         if event.kind == "grant":
             if known:
@@ -180,15 +265,15 @@ class Ledger:
             raise IntegrityError(
                 str(self._anchor), rule="it must hold count and digest of the last line", remedy=RESTORE
             ) from None
-        if count > len(self._digests):
-            raise self._broken(len(self._digests) + 1, f"the ledger had {count} lines and now has fewer")
-        if count and self._digests[count - 1] != stated:
+        if count > len(self):
+            raise self._broken(len(self) + 1, f"the ledger had {count} lines and now has fewer")
+        if count and self._digests[32 * count - 32 : 32 * count].hex() != stated:
             raise self._broken(count, "it is not the line that was acknowledged")
 
     def _set_anchor(self) -> None:
         temporary = self._anchor.with_suffix(".head.new")
         with open(temporary, "wb") as file:
-            file.write(canonical_json({"count": len(self._digests), "digest": self.head}).encode())
+            file.write(canonical_json({"count": len(self), "digest": self.head}).encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self._anchor)
