@@ -15,7 +15,7 @@ from assets.partitions import experiments
 from pipelines.jobs import retrain_policy
 from ratchet.errors import RatchetError
 from ratchet.loop import retraining
-from ratchet.loop.context import Run
+from ratchet.loop.context import Run, runs
 from ratchet.release.ledger import Ledger
 from ratchet.release.review import approve_version
 from resources.home import Home
@@ -75,8 +75,8 @@ def _failed(instance: dg.DagsterInstance, seen: dict[str, Any]) -> bool:
     """Whether the last run for this batch failed and may be tried again."""
     if not 0 < seen["attempt"] < ATTEMPTS:
         return False
-    runs = instance.get_runs(dg.RunsFilter(tags={OCCASION: seen["head"]}), limit=1)
-    return bool(runs) and runs[0].status is dg.DagsterRunStatus.FAILURE
+    last = instance.get_runs(dg.RunsFilter(tags={OCCASION: seen["head"]}), limit=1)
+    return bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
 
 
 @dg.sensor(
@@ -140,7 +140,7 @@ def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.S
 
 def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
     """Every line of the release ledger, with its registry; none where nothing was released yet."""
-    if not (home.folder / "store").exists():
+    if not runs(home.folder):
         return
     ledger, registry = Ledger.of(home.folder), Registry.of(home.folder)
     for tenant, experiment in ledger.lines():

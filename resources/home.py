@@ -9,7 +9,7 @@ from dagster import ConfigurableResource
 from pydantic import Field
 
 from ratchet.loop.context import Run, reopen_run, runs
-from ratchet.store import Store
+from ratchet.store import Store, open_store
 
 
 class Home(ConfigurableResource):
@@ -25,7 +25,7 @@ class Home(ConfigurableResource):
     @property
     def store(self) -> Store:
         """The store of the home."""
-        return Store(self.folder / "store")
+        return open_store(self.folder)
 
     def run(self, run_id: str) -> Run:
         """Open an experiment by its partition key. Raises IntegrityError where its manifest is missing or changed."""

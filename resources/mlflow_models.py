@@ -110,7 +110,7 @@ class Models:
         model = self.client.create_logged_model(
             experiment_id, name=policy.name, source_run_id=run.info.run_id, tags=tags, model_type="policy"
         )
-        self.client.log_model_artifacts(model.model_id, str(self.store.path(policy.checkpoint)), "checkpoint")
+        self.client.log_model_artifacts(model.model_id, str(self.store.folder(policy.checkpoint)), "checkpoint")
         self.client.set_terminated(run.info.run_id)
         return self.client.finalize_logged_model(model.model_id, "READY")
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from ratchet.release.ledger import Ledger
 from ratchet.release.records import Incident, Version, version_id
 from ratchet.release.states import rank
-from ratchet.store import Store
+from ratchet.store import Store, open_store
 from resources.mlflow_models import VERSION, Models, PolicyCard, model_name
 from resources.reconciler import REVIEW, REVIEW_BY, REVIEW_REASON, Reconciler
 
@@ -59,7 +59,7 @@ class Registry:
         """The registry of a home folder: `MLFLOW_TRACKING_URI` where that is set, else `<home>/mlflow.db`."""
         folder = Path(home).resolve()
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}"
-        return cls(uri, Store(folder / "store"), folder / "mlflow-artifacts")
+        return cls(uri, open_store(folder), folder / "mlflow-artifacts")
 
     def project(self, ledger: Ledger, tenant: str, experiment: str, cards: Sequence[PolicyCard]) -> list[Incident]:
         """Show every policy with its figures, and bring versions, tags and aliases up to the ledger.

@@ -112,6 +112,7 @@ def test_no_name_leaves_the_root(tmp_path: Path, name: str, act: str) -> None:
 def test_a_link_inside_the_root_does_not_lead_outside(tmp_path: Path) -> None:
     store = Store(tmp_path / "root")
     (tmp_path / "outside").mkdir()
+    store.root.mkdir()
     (store.root / "door").symlink_to(tmp_path / "outside")
     with pytest.raises(IntegrityError):
         store.create("door/x", b"in")

@@ -30,12 +30,12 @@ def ingest(
     from ratchet import progress
     from ratchet.intake import ingest as take_in
     from ratchet.rights import Ledger
-    from ratchet.store import Store
+    from ratchet.store import open_store
 
     home = home.resolve()
     with progress.task("records read") as tick:
         done = take_in(
-            Store(home / "store"),
+            open_store(home),
             Ledger.at_home(home),
             paths,
             tenant=tenant,

@@ -48,11 +48,11 @@ def approve(
 ) -> None:
     """Approve the gate's latest decision on a version, and promote it."""
     from ratchet.release.review import approve_version
-    from ratchet.store import Store
+    from ratchet.store import open_store
 
     ledger = _ledger(home)
     found = ledger.find(version)
-    events = approve_version(Store(home / "store"), ledger, found, by=by, reason=reason, upto=_promotion(to))
+    events = approve_version(open_store(home), ledger, found, by=by, reason=reason, upto=_promotion(to))
     _say_moves(ledger, events)
     _project(home)
 
@@ -154,6 +154,8 @@ def _what(event: Event) -> str:
         return f"{event.before} -> {event.state}"
     if event.kind == "approved":
         return f"approved up to {event.upto}"
+    if event.kind in ("withdrawn", "expired"):
+        return f"affected_{event.kind}, stays {event.state}"
     return "registered as candidate" if event.kind == "registered" else f"decided, stays {event.state}"
 
 

@@ -22,7 +22,7 @@ from ratchet.errors import IntegrityError, ManifestError
 from ratchet.rights import Ledger, record_grants
 from ratchet.sandbox import Limits, MemoSandbox, open_sandbox
 from ratchet.splits import SplitLock, open_lock, select, verify
-from ratchet.store import Store
+from ratchet.store import open_store
 
 SANDBOX_LIMITS = Limits(cpu_s=0.3, wall_s=10.0)
 
@@ -44,7 +44,7 @@ class Run:
     def __init__(self, home: Path, manifest: Manifest) -> None:
         """Use `open_run` or `reopen_run` instead."""
         self.home, self.manifest = home, manifest
-        self.store = Store(home / "store")
+        self.store = open_store(home)
         self.rights = Ledger.at_home(home)
 
     def name(self, *parts: str) -> str:
@@ -146,7 +146,7 @@ def reopen_run(home: Path, run_id: str) -> Run:
     Raises:
         IntegrityError: the stored manifest is not the one that the id names.
     """
-    store = Store(home.resolve() / "store")
+    store = open_store(home)
     name = f"experiments/{run_id}/manifest.json"
     manifest = Manifest.model_validate_json(store.read(name))
     if manifest.run_id != run_id:
@@ -158,9 +158,9 @@ def reopen_run(home: Path, run_id: str) -> Run:
 
 def runs(home: Path) -> list[str]:
     """Ids of the experiments of a home, in the order they were opened."""
-    base = home.resolve() / "store" / "experiments"
-    found = sorted(base.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime) if base.exists() else []
-    return [path.parent.name for path in found]
+    store = open_store(home)
+    opened = ((store.written(f"experiments/{name}/manifest.json"), name) for name in store.children("experiments"))
+    return [name for _, name in sorted((at, name) for at, name in opened if at is not None)]
 
 
 def stage(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ratchet.contracts.manifest import Manifest
 from ratchet.intake import published
 from ratchet.loop.context import Run, open_run, reopen_run, runs
-from ratchet.store import Store
+from ratchet.store import open_store
 
 
 class Growth(NamedTuple):
@@ -27,12 +27,13 @@ class Growth(NamedTuple):
 
 def tenants(home: Path) -> list[str]:
     """Tenants of a home that have trajectories."""
-    return sorted(path.parent.parent.name for path in Store(home / "store").root.glob("*/refs/trajectories"))
+    store = open_store(home)
+    return [name for name in store.children("") if store.exists(f"{name}/refs/trajectories")]
 
 
 def head(home: Path, tenant: str) -> str | None:
     """Newest batch manifest of a tenant's trajectories."""
-    return Store(home / "store").pointer(published.pointer(tenant))
+    return open_store(home).pointer(published.pointer(tenant))
 
 
 def growth(home: Path, tenant: str, since: str | None) -> Growth | None:
@@ -43,7 +44,7 @@ def growth(home: Path, tenant: str, since: str | None) -> Growth | None:
         tenant: whose trajectories.
         since: the newest manifest that was seen before; None for all.
     """
-    store = Store(home / "store")
+    store = open_store(home)
     newest_batch = head(home, tenant)
     if newest_batch is None or newest_batch == since:
         return None

@@ -85,7 +85,7 @@ def place_base(reference: str, store: Store, name: str, *, seed: int) -> tuple[s
     import tempfile
 
     if store.exists(name):
-        return name, folder_digest(store.path(name))
+        return name, folder_digest(store.folder(name))
     if reference == "package:starter":
         return name, store.publish_folder(STARTER, name)
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,7 +99,8 @@ def place_base(reference: str, store: Store, name: str, *, seed: int) -> tuple[s
 
 def verified(store: Store, name: str, weights_digest: str) -> Path:
     """Return the folder of a checkpoint after checking its digest. Raises IntegrityError where it changed."""
-    seen = folder_digest(store.path(name))
+    folder = store.folder(name)
+    seen = folder_digest(folder)
     if seen != weights_digest:
         raise IntegrityError(
             f"checkpoint {name}",
@@ -107,4 +108,4 @@ def verified(store: Store, name: str, weights_digest: str) -> Path:
             rule=f"its files must have the digest {weights_digest}",
             remedy="train or fetch it again",
         )
-    return store.path(name)
+    return folder

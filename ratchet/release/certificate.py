@@ -162,7 +162,7 @@ def verify_certificate(store: Store, ledger: Ledger, version: Version | str) -> 
     )
     assert decision is not None
     name = certificate_name(entry.id, decision)
-    certificate = check_certificate(store.read(name), name, entry, store.path(entry.policy.checkpoint))
+    certificate = check_certificate(store.read(name), name, entry, store.folder(entry.policy.checkpoint))
     if certificate.decision != decision:
         raise IntegrityError(name, seen=certificate.decision, rule=f"the ledger says {decision}", remedy=REMEDY)
     return certificate

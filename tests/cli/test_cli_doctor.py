@@ -17,7 +17,7 @@ from ratchet.contracts.manifest import load_manifest
 from ratchet.errors import IntegrityError, RatchetError
 from ratchet.loop.context import open_run
 from ratchet.sandbox import Finding
-from ratchet.store import Store
+from ratchet.store import LocalStore
 
 MANIFEST = Path(__file__).resolve().parents[2] / "experiments" / "repair.yaml"
 
@@ -104,13 +104,13 @@ def test_packages_that_do_not_fit_are_all_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_store_that_writes_over_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(self: Store, name: str, data: bytes) -> bool:
+    def careless(self: LocalStore, name: str, data: bytes) -> bool:
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return False
 
-    monkeypatch.setattr(Store, "create", careless)
+    monkeypatch.setattr(LocalStore, "create", careless)
     with pytest.raises(IntegrityError, match="must not be written over"):
         doctor.store(tmp_path)
 
