@@ -7,12 +7,14 @@ message, call or result holds is kept in its `extra`, under the name of the form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from ratchet.intake.calls import Calls
 from ratchet.intake.jsontext import Value, decode_sound, values
-from ratchet.intake.parts import content_of
+from ratchet.intake.parts import beside_text, content_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 
 SOURCES = {"system": "system", "developer": "system", "user": "user", "assistant": "agent"}
@@ -112,14 +114,16 @@ class Conversation:
     def anomalies(self) -> tuple[str, ...]:
         """Return the codes of every quirk, once all messages are in: open calls and an open end are among them."""
         ends = ["ends_on_result"] if self._on_result else []
-        return (*self.noted, *ends, *self.calls.anomalies, *["unanswered_call"] * self.calls.unanswered)
+        codes = [*self.noted, *ends, *clock_anomalies(self.steps), *self.calls.anomalies]
+        return (*codes, *["unanswered_call"] * self.calls.unanswered)
 
     def _step(self, message: dict[str, Any], step_id: int) -> dict[str, Any]:
         source = SOURCES[message["role"]]
+        plain, beside = beside_text(message.get("content"))
         step: dict[str, Any] = {
             "step_id": step_id,
             "source": source,
-            "message": content_of(message.get("content"), self.noted),
+            "message": content_of(plain, self.noted),
         }
         known = {"role", "content"}
         if source == "agent":
@@ -138,6 +142,8 @@ class Conversation:
             rest["role"] = "developer"
         if "content" in message and message["content"] is None:
             rest["content"] = None
+        if beside:
+            rest["parts"] = beside
         if rest:
             step["extra"] = {self._space: rest}
         return step
@@ -178,13 +184,34 @@ class Conversation:
         elif not message.get("tool_call_id") and message.get("id"):
             self.noted.append("result_names_its_call_id")
         name = message.get("name")
-        content = content_of(message.get("content"), self.noted) if message.get("content") is not None else None
+        plain, beside = beside_text(message.get("content"))
+        content = content_of(plain, self.noted) if plain is not None else None
         extra = {key: value for key, value in message.items() if key not in _RESULT}
+        if beside:
+            extra["parts"] = beside
         if name is not None:
             extra["name"] = name
         if isinstance(listed, list) and len(listed) != 1:
             extra["tool_call_ids"] = listed
         return self.result(given, name, content, extra)
+
+
+def clock_anomalies(steps: list[dict[str, Any]]) -> list[str]:
+    """Return what is odd about the times of a trajectory, each code once.
+
+    Naive times stay naive: which zone was meant is not in the log. `mixed_timestamps` says that some have a zone and
+    some have none, so that their order across the two cannot be told.
+    """
+    kinds = {_clock(step["timestamp"]) for step in steps if isinstance(step.get("timestamp"), str)}
+    codes = [code for kind, code in (("naive", "naive_timestamp"), ("odd", "odd_timestamp")) if kind in kinds]
+    return [*codes, "mixed_timestamps"] if {"naive", "zoned"} <= kinds else codes
+
+
+def _clock(text: str) -> str:
+    try:
+        return "naive" if datetime.fromisoformat(text).tzinfo is None else "zoned"
+    except ValueError:
+        return "odd"
 
 
 def arguments_of(given: Any, anomalies: list[str]) -> tuple[dict[str, Any], Any]:
@@ -234,13 +261,33 @@ def text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def records_of(data: bytes, convert: Callable[[Value], Record]) -> Iterator[Record | Rejected]:
-    """Yield what `convert` makes of each value of a source; what it finds unreadable is rejected whole."""
+def records_of(
+    data: bytes, convert: Callable[[Value], Record], split: Callable[[Value], Iterable[Value]] | None = None
+) -> Iterator[Record | Rejected]:
+    """Yield what `convert` makes of each value of a source; what it finds unreadable is rejected whole.
+
+    Args:
+        data: the source.
+        convert: makes a record of a value, or raises Unreadable.
+        split: where one value holds several trajectories: gives them one by one, numbered here; may raise Unreadable.
+    """
+    number = 0
     for item in values(data):
         if isinstance(item, Rejected):
-            yield item
+            yield item if split is None else replace(item, number=number)
+            number += 1
             continue
         try:
-            yield convert(item)
+            pieces = (
+                [item] if split is None else [replace(piece, number=number + n) for n, piece in enumerate(split(item))]
+            )
         except Unreadable as error:
-            yield Rejected(item.number, item.offset, item.raw, error.code, error.reason)
+            yield Rejected(number, item.offset, item.raw, error.code, error.reason)
+            number += 1
+            continue
+        for piece in pieces:
+            try:
+                yield convert(piece)
+            except Unreadable as error:
+                yield Rejected(piece.number, piece.offset, piece.raw, error.code, error.reason)
+        number += len(pieces)

@@ -29,6 +29,21 @@ def content_of(content: Any, anomalies: list[str]) -> str | list[dict[str, Any]]
     return [_part(part, anomalies) for part in content]
 
 
+def beside_text(content: Any) -> tuple[Any, dict[str, Any]]:
+    """Return content whose text parts hold text alone, and what stood beside it (`cache_control`), by position."""
+    if not isinstance(content, list):
+        return content, {}
+    plain, beside = [], {}
+    for position, part in enumerate(content):
+        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+            rest = {key: value for key, value in part.items() if key not in ("type", "text")}
+            if rest:
+                beside[str(position)] = rest
+                part = {"type": "text", "text": part["text"]}
+        plain.append(part)
+    return plain, beside
+
+
 def _part(part: Any, anomalies: list[str]) -> dict[str, Any]:
     if isinstance(part, str):
         anomalies.append("part_as_string")

@@ -19,13 +19,29 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]', re.DOTALL)
 
 def roots(head: bytes) -> list[dict[str, str]]:
     """Return, per visible record, its top-level keys with the first 40 characters of each value's text."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode("utf-8", "replace")
-    head = head.removeprefix(codecs.BOM_UTF8)
+    head = _plain(head)
     lines = json_lines(head)
     texts = [head] if lines is None else [line for _, line in lines[:_LINES]]
     found = [_root(text.decode("utf-8", "replace").lstrip(" \t\r\n")) for text in texts]
     return [keys for keys in found if keys]
+
+
+def inside(head: bytes, key: str) -> dict[str, str]:
+    """Return what `roots` says of the object that `key` holds, or of the first one in its array.
+
+    A cut head may show no more of a big document than its first field; what stands in that field still tells formats
+    apart. The key is looked for at any depth: call this only where the roots, or the name, already speak for a format.
+    """
+    head = _plain(head)
+    match = re.search(rb'"' + re.escape(key.encode()) + rb'"\s*:\s*(?=[\[{])', head)
+    return _root(head[match.end() :].decode("utf-8", "replace")) if match else {}
+
+
+def _plain(head: bytes) -> bytes:
+    """Return a head in UTF-8 without a byte order mark."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode("utf-8", "replace")
+    return head.removeprefix(codecs.BOM_UTF8)
 
 
 def _root(text: str) -> dict[str, str]:
