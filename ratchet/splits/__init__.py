@@ -16,12 +16,14 @@ from ratchet.splits.evidence import (
     Waiver,
 )
 from ratchet.splits.locking import lock, open_lock, save_lock, select, verify
+from ratchet.splits.near_duplicates import NearDuplicates, near_duplicates
 
 __all__ = [
     "ContaminationCertificate",
     "Document",
     "Finding",
     "LayerReport",
+    "NearDuplicates",
     "SplitLock",
     "SplitName",
     "Waiver",
@@ -29,6 +31,7 @@ __all__ = [
     "corpus_digest",
     "document_of",
     "lock",
+    "near_duplicates",
     "open_certificate",
     "open_lock",
     "save_certificate",

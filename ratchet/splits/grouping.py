@@ -24,41 +24,11 @@ from ratchet.splits.evidence import Boilerplate
 from ratchet.splits.features import Features, near
 from ratchet.splits.identifiers import Mentions, issue_key, key_of
 from ratchet.splits.text import SHINGLE, Hashes, Index, contains, grams, hash_words, words
+from ratchet.splits.unions import Groups
 
 COMMON_SHARE = 0.05
 COMMON_GROUPS = 5
 _Value = TypeVar("_Value", bound=Hashable)
-
-
-class Groups:
-    """Union-find over numbered tasks."""
-
-    def __init__(self, count: int) -> None:
-        """Start with every task on its own."""
-        self._parents = list(range(count))
-
-    def find(self, number: int) -> int:
-        """The representative of a task's group."""
-        root = number
-        while self._parents[root] != root:
-            root = self._parents[root]
-        while self._parents[number] != root:
-            self._parents[number], number = root, self._parents[number]
-        return root
-
-    def join(self, numbers: Iterable[int]) -> None:
-        """Put tasks into one group."""
-        first: int | None = None
-        for number in numbers:
-            root = self.find(number)
-            if first is None:
-                first = root
-            else:
-                self._parents[root] = first
-
-    def labels(self) -> list[int]:
-        """The representative of every task."""
-        return [self.find(number) for number in range(len(self._parents))]
 
 
 def group(
