@@ -17,18 +17,16 @@ from pydantic import Field
 
 from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.model import Contract
-from ratchet.errors import ConflictError, IntakeError
+from ratchet.errors import IntakeError
 from ratchet.intake import published
+from ratchet.intake.batch import BatchWriter, Part
 from ratchet.intake.formats import named
 from ratchet.intake.gather import Gathering
-from ratchet.intake.read import digests
-from ratchet.intake.rows import EVENT_COLUMNS, INDEX_COLUMNS, event_rows, index_row, parquet
+from ratchet.intake.keys import Keys
+from ratchet.intake.rows import EVENT_COLUMNS, INDEX_COLUMNS, TRAJECTORY_COLUMNS, event_rows, index_row, table
 from ratchet.intake.secrets import SecretScanner
 from ratchet.rights import Ledger, Right
-from ratchet.rights.events import utc
 from ratchet.store import Store
-
-_ATTEMPTS = 20
 
 
 class IntakeReport(Contract):
@@ -90,7 +88,9 @@ def ingest(
         gathered.source(_bytes(path), name, format)
     # Reading may have taken long: a withdrawal or the end of the right meanwhile still counts.
     right = _right(ledger, grant_id, tenant, at + timedelta(seconds=time.monotonic() - started))
-    batch, stored = _publish(home_store, gathered, at, right)
+    # The keys lie beside the ledger, in the home that the store belongs to.
+    keys = Keys(ledger.path.parent.parent)
+    batch, stored = _publish(home_store, gathered, at, right, keys)
     return IntakeReport(
         tenant=tenant,
         grant_id=grant_id,
@@ -137,44 +137,28 @@ def _bytes(path: Path) -> bytes:
         ) from None
 
 
-def _publish(store: Store, gathered: Gathering, at: datetime, right: Right) -> tuple[str | None, int]:
+def _publish(store: Store, gathered: Gathering, at: datetime, right: Right, keys: Keys) -> tuple[str | None, int]:
     """Publish what the store does not have yet; returns (batch or None, number of trajectories in it)."""
-    tenant, ends = gathered.tenant, right.retention_until
-    for _ in range(_ATTEMPTS):
-        parent = store.pointer(published.pointer(tenant))
-        manifests = published.chain(store, tenant, parent) if parent else []
-        known = digests(store, manifests)
-        set_aside = {(entry["digest"], entry["code"]) for entry in published.quarantined(store, manifests)}
-        fresh = {digest: item for digest, item in gathered.trajectories.items() if digest not in known}
-        aside = [entry for key, entry in gathered.quarantine.items() if key not in set_aside]
-        if not fresh and not aside:
-            return None, 0
-        documents = [canonical_json(item.model_dump(mode="json", exclude_none=True)) for item, _ in fresh.values()]
-        rows = [index_row(item, digest, place, ends) for digest, (item, place) in fresh.items()]
-        events = [row for digest, (item, _) in fresh.items() for row in event_rows(item, digest)]
-        files = {
-            "trajectories": ("".join(document + "\n" for document in documents).encode(), len(documents)),
-            "index": (parquet(rows, INDEX_COLUMNS), len(rows)),
-            "events": (parquet(events, EVENT_COLUMNS), len(events)),
-            "quarantine": ("".join(canonical_json(entry) + "\n" for entry in aside).encode(), len(aside)),
-        }
-        for name, data in gathered.originals.items():
-            store.create(name, data)
-        try:
-            batch = published.publish(
-                store,
-                tenant,
-                parent=parent,
-                grant_id=gathered.grant_id,
-                ingested_at=utc(at).isoformat(),
-                files={kind: file for kind, file in files.items() if file[1]},
-                sources=tuple(gathered.sources),
-            )
-        except ConflictError:
-            continue
-        return batch, len(fresh)
-    raise ConflictError(
-        published.pointer(tenant),
-        rule=f"it moved {_ATTEMPTS} times while this batch was being published",
-        remedy="ingest again when the other writers are done",
+    items = list(gathered.trajectories.items())
+    documents = [
+        {"digest": digest, "document": canonical_json(item.model_dump(mode="json", exclude_none=True))}
+        for digest, (item, _) in items
+    ]
+    part = Part(
+        trajectories=table(documents, TRAJECTORY_COLUMNS),
+        index=table(
+            [index_row(item, digest, place, right.retention_until) for digest, (item, place) in items], INDEX_COLUMNS
+        ),
+        events=table([row for digest, (item, _) in items for row in event_rows(item, digest)], EVENT_COLUMNS),
+        quarantine=list(gathered.quarantine.values()),
     )
+    with BatchWriter(store, keys, tenant=gathered.tenant, grant_id=gathered.grant_id) as writer:
+        writer.add(part)
+        sources = [
+            source.model_copy(update={"raw": writer.raw(gathered.originals[source.raw], source.digest)})
+            if source.raw
+            else source
+            for source in gathered.sources
+        ]
+        batch = writer.publish(at, sources)
+        return batch, writer.stored

@@ -1,33 +1,42 @@
 """What the store holds of a tenant: the chain of manifests behind one pointer, and nothing else.
 
-    <tenant>/raw/<sha256>                 originals without secrets
-    <tenant>/trajectories/<batch>.jsonl   ATIF documents, one a line, in the order of the index
-    <tenant>/index/<batch>.parquet        one row per trajectory
-    <tenant>/events/<batch>.parquet       one row per event
-    <tenant>/quarantine/<batch>.jsonl     what was rejected, with reason, source, offset and digest
-    <tenant>/manifests/<digest>.json      names every file of a batch with its digest, and the manifest before it
-    <tenant>/refs/trajectories            the newest manifest; moved by compare-and-swap
+    <tenant>/raw/<grant>/<sha256>                  originals without secrets, sealed with the grant's key
+    <tenant>/trajectories/<grant>/<batch>-<n>.parquet   digest and ATIF document, sorted by digest
+    <tenant>/index/<grant>/<batch>-<n>.parquet     one row per trajectory, in the order of intake
+    <tenant>/events/<grant>/<batch>-<n>.parquet    one row per event
+    <tenant>/quarantine/<grant>/<batch>-<n>.parquet     what was rejected, with reason, source, offset and digest
+    <tenant>/manifests/<grant>/<digest>.json       names every file of a batch with its digest, and the manifest before
+    <tenant>/summaries/<id>/                       all manifests before one, their index and their quarantine keys
+    <tenant>/refs/trajectories                     the newest manifest; moved by compare-and-swap
 
-A batch is published by writing its files, reading them back, creating its manifest, and moving the pointer. Until the
-pointer moves nothing of it is visible; names come from content, so that a rerun after a crash completes what is there.
+A reader starts at the pointer and opens what it finds named, each file verified by its digest. Whatever else lies
+there (what a crash left, a file that somebody put there) does not exist for it. The grant stands in every name, so
+that all of it is found when it must be erased, published or not.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, TypeVar
 
 from pydantic import Field, ValidationError
 
-from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
+from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.contracts.model import Contract
 from ratchet.errors import IntakeError, IntegrityError
+from ratchet.intake.keys import folder_of
+from ratchet.intake.sealed import pieces
 from ratchet.store import Store
 
-KINDS = {"trajectories": "jsonl", "index": "parquet", "events": "parquet", "quarantine": "jsonl"}
+KINDS = ("trajectories", "index", "events", "quarantine")
+TOMBSTONES = "_erased"
+"""Stands in place of a grant in the names of tombstones, which outlive what they are about."""
 _TENANT = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_ATTEMPTS = 20
+_Found = TypeVar("_Found")
 
 
 class StoredFile(Contract):
@@ -47,16 +56,37 @@ class Source(Contract):
     raw: str | None = Field(description="Name of the stored original, or None where it holds a secret or no record.")
 
 
+class Summary(Contract):
+    """What came before a manifest, in three files, so that a reader need not open every manifest."""
+
+    chain: StoredFile = Field(description="The manifests, oldest first, one a line.")
+    index: StoredFile = Field(description="Their index rows, with batch and ingested_at.")
+    aside: StoredFile = Field(description="Grant, digest and code of their quarantine entries.")
+
+
 class BatchManifest(Contract):
-    """What one publication added."""
+    """What one publication added; or, as a tombstone, that nothing of a grant is left and nothing may come."""
 
     tenant: str = Field(description="Whose data it is.")
-    batch: str = Field(description="Digest of the batch's files: its name.")
-    parent: str | None = Field(description="Manifest before this one.")
-    grant_id: str = Field(description="Grant it came in under.")
-    ingested_at: str = Field(description="ISO 8601 time, UTC.")
-    files: dict[str, StoredFile] = Field(description="The batch's files, by kind.")
+    batch: str = Field(description="Digest of the batch's content: its name.")
+    parent: str | None = Field(description="Name of the manifest before this one.")
+    grant_id: str = Field(description="Grant it came in under, or of which it is the tombstone.")
+    ingested_at: str = Field(description="ISO 8601 time, UTC, of its publication.")
+    files: dict[str, tuple[StoredFile, ...]] = Field(description="The batch's files, by kind, in order.")
     sources: tuple[Source, ...] = Field(description="What it was read from.")
+    erased: bool = Field(default=False, description="Whether it is the tombstone of its grant.")
+    summary: Summary | None = Field(default=None, description="Everything before it; a reader goes no further back.")
+
+    @property
+    def name(self) -> str:
+        """Its name: what the pointer and the next manifest hold."""
+        folder = TOMBSTONES if self.erased else folder_of(self.grant_id)
+        return f"{folder}/{digest_bytes(canonical_json(self).encode())}"
+
+    @property
+    def trajectories(self) -> int:
+        """Number of trajectories it added."""
+        return sum(file.rows for file in self.files.get("index", ()))
 
 
 def pointer(tenant: str) -> str:
@@ -66,8 +96,30 @@ def pointer(tenant: str) -> str:
     return f"{tenant}/refs/trajectories"
 
 
+def manifest_place(tenant: str, name: str) -> str:
+    """Return where a manifest is stored."""
+    return f"{tenant}/manifests/{name}.json"
+
+
+def recent(store: Store, tenant: str, head: str | None) -> list[BatchManifest]:
+    """Return the manifests from the newest that has a summary (or the first of all) to `head`, oldest first, verified.
+
+    Raises:
+        IntegrityError: a manifest is missing, changed, or another tenant's.
+    """
+    found: list[BatchManifest] = []
+    name = head
+    while name is not None:
+        place = manifest_place(tenant, name)
+        found.append(_manifest(store.read(place), place))
+        if found[-1].name != name or found[-1].tenant != tenant:
+            raise changed(place)
+        name = None if found[-1].summary else found[-1].parent
+    return found[::-1]
+
+
 def chain(store: Store, tenant: str, head: str | None = None) -> list[BatchManifest]:
-    """Return the manifests of a tenant, oldest first, verified.
+    """Return all manifests of a tenant, oldest first, verified; tombstones are among them.
 
     Args:
         store: the store.
@@ -77,101 +129,71 @@ def chain(store: Store, tenant: str, head: str | None = None) -> list[BatchManif
     Raises:
         IntegrityError: a manifest is missing, changed, or another tenant's.
     """
-    name = head or store.pointer(pointer(tenant))
-    found: list[BatchManifest] = []
-    while name is not None:
-        place = f"{tenant}/manifests/{name}.json"
-        data = store.read(place)
+    return settled(store, tenant, lambda newest: everything(store, recent(store, tenant, head or newest)))
+
+
+def everything(store: Store, newest: list[BatchManifest]) -> list[BatchManifest]:
+    """Return `newest`, as `recent` gives them, with all that their summary stands for before them."""
+    summary = newest[0].summary if newest else None
+    before = content(store, summary.chain).splitlines() if summary else []
+    return [*(_manifest(line, summary.chain.name if summary else "") for line in before), *newest]
+
+
+def settled(store: Store, tenant: str, look: Callable[[str | None], _Found]) -> _Found:
+    """Return what `look` finds from the newest manifest; where the chain is rewritten meanwhile, it looks again."""
+    place = pointer(tenant)
+    head = store.pointer(place)
+    for _ in range(_ATTEMPTS):
         try:
-            manifest = BatchManifest.model_validate_json(data)
-        except ValidationError:
-            raise _changed(place) from None
-        if digest_bytes(data) != name or manifest.tenant != tenant:
-            raise _changed(place)
-        found.append(manifest)
-        name = manifest.parent
-    return found[::-1]
+            return look(head)
+        except IntegrityError:
+            # An erasure moves the pointer first and then deletes what it no longer leads to.
+            head, seen = store.pointer(place), head
+            if head == seen:
+                raise
+    return look(head)
 
 
 def content(store: Store, file: StoredFile) -> bytes:
     """Return the bytes of a file that a manifest names. Raises IntegrityError where they are not what it names."""
     data = store.read(file.name)
     if digest_bytes(data) != file.digest:
-        raise _changed(file.name)
+        raise changed(file.name)
     return data
 
 
-def lines(store: Store, file: StoredFile) -> list[bytes]:
-    """Return the lines of a JSON Lines file that a manifest names."""
-    return content(store, file).split(b"\n")[:-1]
+@contextmanager
+def opened(store: Store, file: StoredFile) -> Iterator[BinaryIO]:
+    """Open a file that a manifest names, verified, to be read in pieces. Raises IntegrityError as `content`."""
+    verify(store, file)
+    with store.open(file.name) as handle:
+        yield handle
 
 
-def publish(
-    store: Store,
-    tenant: str,
-    *,
-    parent: str | None,
-    grant_id: str,
-    ingested_at: str,
-    files: dict[str, tuple[bytes, int]],
-    sources: tuple[Source, ...],
-) -> str:
-    """Publish one batch after `parent`.
-
-    Args:
-        store: the store.
-        tenant: whose.
-        parent: the manifest that was newest when the batch was made.
-        grant_id: grant of the batch.
-        ingested_at: ISO 8601 time.
-        files: bytes and number of rows, by kind.
-        sources: what it was read from; their originals are stored already.
-
-    Returns:
-        The batch's name.
-
-    Raises:
-        ConflictError: somebody published meanwhile; the batch must be made anew against the newer state.
-    """
-    digests = {kind: digest_bytes(data) for kind, (data, _) in files.items()}
-    batch = digest({"files": digests, "sources": [source.model_dump() for source in sources]})
-    stored = {
-        kind: StoredFile(name=f"{tenant}/{kind}/{batch}.{KINDS[kind]}", digest=digests[kind], rows=rows)
-        for kind, (_, rows) in files.items()
-    }
-    for kind, (data, _) in files.items():
-        store.create(stored[kind].name, data)
-        content(store, stored[kind])
-    manifest = BatchManifest(
-        tenant=tenant,
-        batch=batch,
-        parent=parent,
-        grant_id=grant_id,
-        ingested_at=ingested_at,
-        files=stored,
-        sources=sources,
-    )
-    data = canonical_json(manifest).encode()
-    name = digest_bytes(data)
-    store.create_same(f"{tenant}/manifests/{name}.json", data)
-    store.swap(pointer(tenant), parent, name)
-    return batch
+def verify(store: Store, file: StoredFile) -> None:
+    """Read a file back, in pieces. Raises IntegrityError where it is not what it was written as."""
+    with store.open(file.name) as handle:
+        if stream_digest(handle) != file.digest:
+            raise changed(file.name)
 
 
-def quarantined(store: Store, manifests: Sequence[BatchManifest]) -> list[dict[str, Any]]:
-    """Return every quarantine entry that these manifests name, oldest first.
-
-    An entry holds code, reason, source, number, offset, digest, bytes, and `content_base64` (None for a secret).
-    """
-    return [
-        json.loads(line)
-        for manifest in manifests
-        if "quarantine" in manifest.files
-        for line in lines(store, manifest.files["quarantine"])
-    ]
+def stream_digest(handle: BinaryIO) -> str:
+    """SHA-256 of the rest of a stream."""
+    whole = hashlib.sha256()
+    for piece in pieces(handle):
+        whole.update(piece)
+    return whole.hexdigest()
 
 
-def _changed(name: str) -> IntegrityError:
+def changed(name: str) -> IntegrityError:
+    """The error for a file that is not what its manifest names."""
     return IntegrityError(
         name, rule="its content must be what its manifest names", remedy="restore the file from a backup of the store"
     )
+
+
+def _manifest(data: bytes, place: str) -> BatchManifest:
+    try:
+        return BatchManifest.model_validate_json(data)
+    except ValidationError:
+        raise changed(place) from None

@@ -7,13 +7,24 @@ schema. Rows are for looking, filtering and joining; the document itself is in `
 from __future__ import annotations
 
 from datetime import datetime
-from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.score import Scored
 from ratchet.contracts.trajectory import Trajectory, text_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TRAJECTORY_COLUMNS = {"digest": "string", "document": "string"}
+"""Columns of the trajectories: the document is canonical JSON, and its digest is that of the trajectory."""
+QUARANTINE_COLUMNS = {
+    "code": "string", "reason": "string", "source": "string", "number": "int64", "offset": "int64", "digest": "string",
+    "bytes": "int64", "content": "binary",
+}  # fmt: skip
+"""Columns of the quarantine: `content` is the rejected piece, sealed with the grant's key; null where none is kept."""
+ASIDE_COLUMNS = {"grant_id": "string", "digest": "string", "code": "string"}
+"""Columns that tell quarantine entries apart, of a whole tenant."""
 INDEX_COLUMNS = {
     "digest": "string", "grant_id": "string", "task_id": "string", "repo": "string", "issue_id": "string",
     "segment": "string", "environment": "string", "environment_version": "string", "policy": "string",
@@ -98,13 +109,16 @@ def event_rows(trajectory: Trajectory, digest: str) -> list[dict[str, Any]]:
     return rows
 
 
-def parquet(rows: list[dict[str, Any]], columns: dict[str, str]) -> bytes:
-    """Return rows as a Parquet file with exactly these columns. The same rows give the same bytes."""
+def schema(columns: dict[str, str]) -> pa.Schema:
+    """Return the Arrow schema of columns that are given as here: name and type, in order."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     types = {"timestamp[us, tz=UTC]": pa.timestamp("us", tz="UTC"), "bool": pa.bool_()}
-    schema = pa.schema([(name, types.get(kind) or getattr(pa, kind)()) for name, kind in columns.items()])
-    buffer = BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), buffer, compression="zstd")
-    return buffer.getvalue()
+    return pa.schema([(name, types.get(kind) or getattr(pa, kind)()) for name, kind in columns.items()])
+
+
+def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> pa.Table:
+    """Return rows as a table with exactly these columns; what a row lacks is null."""
+    import pyarrow as pa
+
+    return pa.Table.from_pydict({name: [row.get(name) for row in rows] for name in columns}, schema=schema(columns))

@@ -54,8 +54,8 @@ def growth(home: Path, tenant: str, since: str | None) -> Growth | None:
     count, sources = 0, []
     for batch in batches[names.index(since) + 1 if since in names else 0 :]:
         foreign = [one.name for one in batch.sources if not Path(one.name).name.startswith(own)]
-        if foreign and "index" in batch.files:
-            count += batch.files["index"].rows
+        if foreign and batch.trajectories:
+            count += batch.trajectories
             sources += foreign
     return Growth(newest_batch, count, tuple(sources)) if count else None
 

@@ -10,7 +10,8 @@ from intake_world import NOW, chat, document, trajectory, world
 
 from ratchet.errors import IntakeError, IntegrityError, RightsError
 from ratchet.intake import index, records, trajectories, write_atif, write_openai_chat
-from ratchet.intake.published import chain, quarantined
+from ratchet.intake.published import chain
+from ratchet.intake.read import quarantined
 from ratchet.rights import Event, authorise
 
 BROKEN = b'{"messages": [{"role": "user", "content": NaN}]}\n'
@@ -196,6 +197,7 @@ def test_a_changed_file_is_noticed_before_anything_is_read_from_it(home, kind):
     path.write_bytes(path.read_bytes().replace(b"g", b"h", 1))
     with pytest.raises(IntegrityError, match=kind):
         list(trajectories(home.store, dataset))
+        index(home.store, "acme")
 
 
 def test_files_that_no_manifest_names_do_not_exist(home):

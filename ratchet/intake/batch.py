@@ -1,0 +1,327 @@
+"""A batch in the making: parts are kept once, spilled to local files, and published together or not at all.
+
+Until `publish` nothing is written to the store: what is kept lies under `<home>/scratch/intake`, originals sealed. A
+writer that was killed leaves its scratch folder, which the next writer of the home removes. Publication writes the
+files, reads them back, creates the manifest and moves the pointer by compare-and-swap; a publisher that lost the race
+drops what the winner brought and tries again. Names come from the plain content, so that the same batch, made again
+after a crash, completes what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
+from ratchet.errors import ConflictError, IntakeError, IntegrityError, RightsError
+from ratchet.intake import published, summaries
+from ratchet.intake.digests import DigestSet, packed
+from ratchet.intake.keys import Keys, folder_of
+from ratchet.intake.published import BatchManifest, Source, StoredFile
+from ratchet.intake.scratch import Scratch
+from ratchet.intake.sealed import Key, pieces
+from ratchet.intake.staging import Aside, Staged, Tables, fresh_rows, select
+from ratchet.rights.events import utc
+from ratchet.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SPILL_BYTES = 32 << 20
+"""Size of the rows that a writer holds before it writes them to a local file."""
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some records of a source, judged: what a worker hands to the writer.
+
+    The three tables have the columns of `rows.TRAJECTORY_COLUMNS`, `rows.INDEX_COLUMNS` and `rows.EVENT_COLUMNS`;
+    trajectories and index have the same digests in the same order.
+    """
+
+    trajectories: pa.Table
+    index: pa.Table
+    events: pa.Table
+    quarantine: list[dict[str, Any]] = field(default_factory=list)
+    """Entries with code, reason, source, number, offset, digest, bytes, and `content_base64`: the piece, or None where
+    no content may be kept."""
+
+
+class BatchWriter:
+    """What one ingest brings for one tenant under one grant. Use it as a context, so that its scratch is removed."""
+
+    def __init__(self, store: Store, keys: Keys, *, tenant: str, grant_id: str) -> None:
+        """Read what the store knows already.
+
+        Raises:
+            RightsError: what came under the grant was erased.
+            IntegrityError: a file is not what its manifest names.
+        """
+        self.store, self.keys, self.tenant, self.grant_id = store, keys, tenant, grant_id
+        self._pointer, self._folder = published.pointer(tenant), folder_of(grant_id)
+        self._scratch = Scratch(keys.home, tenant, grant_id)
+        self._originals: dict[str, tuple[str, Path | None]] = {}
+        """Digest, and the sealed file where the store has none, by name."""
+        self._waiting: list[Tables] = []
+        self._bytes = 0
+        self._staged: list[Staged] = []
+        self._aside: list[Aside] = []
+        self._entries: list[dict[str, Any]] = []
+        self._own, self._own_aside = DigestSet(), set[tuple[str, str]]()
+        self._known, self._known_aside = DigestSet(), set[tuple[str, str]]()
+        self._numbers = count()
+        self._written = set[str]()
+        """What this writer has put into the store, read back or not."""
+        self._placed: dict[str, StoredFile] = {}
+        """The batch's files that were read back, by name."""
+        self._verified = set[str]()
+        """The originals that were read back."""
+        self._head: str | None = None
+        self._newest: list[BatchManifest] = []
+        try:
+            self._catch_up(store.pointer(self._pointer))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def stored(self) -> int:
+        """Trajectories that are new and are, or were, published with the batch."""
+        return sum(len(staged.digests) for staged in self._staged) + sum(len(index) for _, index, _ in self._waiting)
+
+    def raw(self, original: bytes | Path, digest: str) -> str:
+        """Keep an original, sealed with the grant's key.
+
+        Args:
+            original: its bytes, or a file that holds them.
+            digest: SHA-256 of the bytes.
+
+        Returns:
+            Its name in the store, for the batch's sources.
+
+        Raises:
+            IntakeError: the file does not have that digest any more.
+        """
+        name = f"{self.tenant}/raw/{self._folder}/{digest}"
+        if name not in self._originals:
+            place = None if self.store.exists(name) else self._scratch.folder / f"{digest}.sealed"
+            if place:
+                self._seal(original, digest, place)
+            self._originals[name] = (digest, place)
+        return name
+
+    def add(self, part: Part) -> int:
+        """Keep what is new of a part; returns the number of its trajectories that neither store nor batch had."""
+        if not part.trajectories["digest"].equals(part.index["digest"]):
+            raise ValueError("trajectories and index of a part must have the same digests in the same order")
+        digests = packed(part.index["digest"])
+        kept = fresh_rows(digests, self._known.seen(digests) | self._own.seen(digests))
+        if kept.any():
+            new = select((part.trajectories, part.index, part.events), kept)
+            self._own.add(digests[kept])
+            self._waiting.append(new)
+            self._bytes += sum(table.nbytes for table in new)
+        for entry in part.quarantine:
+            key = (entry["digest"], entry["code"])
+            if key not in self._known_aside and key not in self._own_aside:
+                self._own_aside.add(key)
+                self._entries.append(entry)
+                self._bytes += len(entry["content_base64"] or "") + len(entry["reason"])
+        if self._bytes >= SPILL_BYTES:
+            self._spill()
+        return int(kept.sum())
+
+    def publish(self, at: datetime, sources: Sequence[Source]) -> str | None:
+        """Publish what was kept.
+
+        Args:
+            at: now, with a zone.
+            sources: what the batch was read from.
+
+        Returns:
+            The batch's name, or None where nothing was new: then nothing was written.
+
+        Raises:
+            RightsError: what came under the grant was erased meanwhile.
+            ConflictError: others moved the pointer each time that this batch was about to.
+            IntegrityError: what was written does not read back, or a file is not what its manifest names.
+        """
+        self._spill()
+        for attempt in range(_ATTEMPTS):
+            head = self.store.pointer(self._pointer)
+            try:
+                self._catch_up(head)
+                if not self._staged and not self._aside:
+                    return None
+                return self._publish_after(head, at, tuple(sources))
+            except RightsError:
+                # The erasure may have been through before the last of these were written.
+                for name in self._written:
+                    self.store.delete(name)
+                raise
+            except (ConflictError, IntegrityError) as error:
+                # An erasure that moved the pointer may have deleted what was being read.
+                if isinstance(error, IntegrityError) and self.store.pointer(self._pointer) == head:
+                    raise
+            time.sleep(random.uniform(0, 0.01 * min(attempt, 20)))
+        raise ConflictError(
+            self._pointer,
+            rule=f"it moved {_ATTEMPTS} times while this batch was being published",
+            remedy="ingest again when the other writers are done",
+        )
+
+    def close(self) -> None:
+        """Remove the scratch folder. Again is no error."""
+        self._scratch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @cached_property
+    def _key(self) -> Key:
+        return self.keys.get(self.tenant, self.grant_id)
+
+    def _seal(self, original: bytes | Path, digest: str, place: Path) -> None:
+        seen = hashlib.sha256()
+
+        def hashed(found: Iterable[bytes]) -> Iterator[bytes]:
+            for piece in found:
+                seen.update(piece)
+                yield piece
+
+        with contextlib.ExitStack() as stack:
+            plain = [original] if isinstance(original, bytes) else pieces(stack.enter_context(original.open("rb")))
+            file = stack.enter_context(place.open("wb"))
+            for piece in self._key.seal(hashed(plain), digest):
+                file.write(piece)
+        if seen.hexdigest() != digest:
+            raise IntakeError(
+                str(original) if isinstance(original, Path) else "original",
+                rule="it must not change while it is being read",
+                remedy="nothing was stored; ingest it again when it is finished",
+            )
+
+    def _spill(self) -> None:
+        """Write what is held in memory to local files."""
+        if self._waiting:
+            self._staged.append(Staged.of(self._waiting, self._scratch.folder, next(self._numbers)))
+            self._waiting = []
+        if self._entries:
+            self._aside.append(Aside.of(self._entries, self._key, self._scratch.folder, next(self._numbers)))
+            self._entries = []
+        self._bytes = 0
+
+    def _catch_up(self, head: str | None) -> None:
+        """Learn what was published up to `head`, and drop it from what is kept."""
+        if head == self._head:
+            return
+        newest = published.recent(self.store, self.tenant, head)
+        names = [manifest.name for manifest in newest]
+        follows = self._head is not None and self._head in names
+        news = newest[names.index(self._head) + 1 :] if self._head is not None and follows else newest
+        everything = news if follows else published.everything(self.store, newest)
+        if any(manifest.erased and manifest.grant_id == self.grant_id for manifest in everything):
+            raise RightsError(
+                f"grant {self.grant_id!r}",
+                rule="what came in under it was erased, and nothing more may come",
+                remedy="obtain a new grant under a new id and ingest again",
+            )
+        if not follows:
+            self._known, self._known_aside = DigestSet(), set()
+        for block in summaries.digests(self.store, news, before=not follows):
+            self._known.add(block)
+        for table in summaries.aside_keys(self.store, news, before=not follows):
+            rows = zip(*(table[name].to_pylist() for name in ("grant_id", "digest", "code")), strict=True)
+            self._known_aside |= {(digest, code) for grant, digest, code in rows if grant == self.grant_id}
+        self._head, self._newest = head, newest
+        folder = self._scratch.folder
+        staged = [one.without(self._known, folder) for one in self._staged]
+        self._staged = [one for one in staged if one]
+        aside = [one.without(self._known_aside, self._key, folder) for one in self._aside]
+        self._aside = [one for one in aside if one]
+
+    def _publish_after(self, head: str | None, at: datetime, sources: tuple[Source, ...]) -> str:
+        plain = {
+            **{kind: [staged.digest_of[kind] for staged in self._staged] for kind in published.KINDS[:3]},
+            "quarantine": [aside.digest for aside in self._aside],
+        }
+        batch = digest({"grant": self.grant_id, "files": plain, "sources": [one.model_dump() for one in sources]})
+        for name, (original, place) in self._originals.items():
+            self._put_original(name, original, place)
+        files = {
+            kind: tuple(
+                self._put(kind, batch, number, staged.files[kind], staged.digest_of[kind], staged.rows_of[kind])
+                for number, staged in enumerate(self._staged)
+            )
+            for kind in published.KINDS[:3]
+        }
+        files["quarantine"] = tuple(self._put_aside(batch, number, aside) for number, aside in enumerate(self._aside))
+        summary = None
+        if len(self._newest) >= summaries.EVERY:
+            summary = summaries.write(self.store, self.tenant, head, self._newest, self._scratch.folder)
+        manifest = BatchManifest(
+            tenant=self.tenant,
+            batch=batch,
+            parent=head,
+            grant_id=self.grant_id,
+            ingested_at=utc(at).isoformat(),
+            files={kind: found for kind, found in files.items() if found},
+            sources=sources,
+            summary=summary,
+        )
+        name = manifest.name
+        self.store.create_same(published.manifest_place(self.tenant, name), canonical_json(manifest).encode())
+        self.store.swap(self._pointer, head, name)
+        if summary:
+            summaries.sweep(self.store, self.tenant)
+        return batch
+
+    def _put(self, kind: str, batch: str, number: int, path: Path, digest: str, rows: int) -> StoredFile:
+        name = self._name(kind, batch, number)
+        if (placed := self._placed.get(name)) is None:
+            self._place(name, path)
+            placed = StoredFile(name=name, digest=digest, rows=rows)
+            published.verify(self.store, placed)
+            self._placed[name] = placed
+        return placed
+
+    def _put_aside(self, batch: str, number: int, aside: Aside) -> StoredFile:
+        """Like `_put`; sealed content differs from run to run, so that what a killed run left is compared unsealed."""
+        name = self._name("quarantine", batch, number)
+        if (placed := self._placed.get(name)) is None:
+            self._place(name, aside.path)
+            found = self.store.read(name)
+            if not aside.same(found, self._key, name):
+                raise published.changed(name)
+            self._placed[name] = placed = StoredFile(name=name, digest=digest_bytes(found), rows=len(aside.entries))
+        return placed
+
+    def _put_original(self, name: str, digest: str, place: Path | None) -> None:
+        if name in self._verified:
+            return
+        if place:
+            self._place(name, place)
+        with self.store.open(name) as handle:
+            for _ in self._key.unseal(handle, digest, name):
+                continue
+        self._verified.add(name)
+
+    def _place(self, name: str, path: Path) -> None:
+        self._written.add(name)
+        self.store.create_file(name, path)
+
+    def _name(self, kind: str, batch: str, number: int) -> str:
+        return f"{self.tenant}/{kind}/{self._folder}/{batch}-{number}.parquet"

@@ -1,0 +1,157 @@
+"""Summaries: everything before a manifest in three files, so that a chain of thousands is read in a few steps.
+
+Each 64th manifest names one, and a tombstone does, which is how an erasure rewrites the chain at once. The id of a
+summary is `<digest of the manifest that it ends with>-<random>`: a publisher that lost the race, or was killed, leaves
+one that no manifest can ever name, since its end is not the newest manifest any more. Whoever moved the pointer sweeps
+those.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ratchet.contracts.canonical import canonical_json, digest_bytes
+from ratchet.errors import IntegrityError
+from ratchet.intake import tables
+from ratchet.intake.digests import packed
+from ratchet.intake.published import BatchManifest, StoredFile, Summary, everything, pointer, recent, verify
+from ratchet.intake.rows import ASIDE_COLUMNS, INDEX_COLUMNS, schema
+from ratchet.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ratchet.intake.digests import Digests
+
+EVERY = 64
+"""A manifest names a summary where this many came since the last one."""
+SUMMARY_INDEX_COLUMNS = {**INDEX_COLUMNS, "batch": "string", "ingested_at": "timestamp[us, tz=UTC]"}
+"""Columns of the index with what a batch says of all its rows."""
+
+
+def write(
+    store: Store,
+    tenant: str,
+    head: str | None,
+    newest: list[BatchManifest],
+    folder: Path,
+    *,
+    without: str | None = None,
+) -> Summary:
+    """Write the summary of all manifests up to `head`, and read it back.
+
+    Args:
+        store: the store.
+        tenant: whose.
+        head: the newest manifest's name; None where there is none.
+        newest: the manifests as `published.recent` gives them for `head`.
+        folder: local folder for files in the making.
+        without: a grant of which nothing may be in it but an earlier tombstone.
+
+    Raises:
+        IntegrityError: a file is not what its manifest names, or what was written does not read back.
+    """
+    place = f"{tenant}/summaries/{_stem(head)}-{secrets.token_hex(8)}"
+    kept = [one for one in everything(store, newest) if one.erased or one.grant_id != without]
+    lines = "".join(canonical_json(one) + "\n" for one in kept).encode()
+    before = newest[0].summary if newest else None
+    index = _without(_index_of(store, before, newest), without)
+    aside = _without(_aside_of(store, before, newest), without)
+    made = {"chain": folder / "chain.jsonl", "index": folder / "index.parquet", "aside": folder / "aside.parquet"}
+    made["chain"].write_bytes(lines)
+    rows = {
+        "chain": len(kept),
+        "index": tables.write_all(index, schema(SUMMARY_INDEX_COLUMNS), made["index"]),
+        "aside": tables.write_all(aside, schema(ASIDE_COLUMNS), made["aside"]),
+    }
+    return Summary(**{kind: _stored(store, f"{place}/{path.name}", path, rows[kind]) for kind, path in made.items()})
+
+
+def index_tables(store: Store, newest: list[BatchManifest]) -> Iterator[pa.Table]:
+    """Yield the whole index, in the order of intake, with the columns of `SUMMARY_INDEX_COLUMNS`."""
+    yield from _index_of(store, newest[0].summary if newest else None, newest)
+
+
+def aside_keys(store: Store, newest: list[BatchManifest], *, before: bool = True) -> Iterator[pa.Table]:
+    """Yield grant, digest and code of all quarantine entries; without `before` only those of `newest` itself."""
+    yield from _aside_of(store, newest[0].summary if newest and before else None, newest)
+
+
+def digests(store: Store, newest: list[BatchManifest], *, before: bool = True) -> Iterator[Digests]:
+    """Yield blocks of the digests of all trajectories; without `before` only those of `newest` itself."""
+    summary = newest[0].summary if newest and before else None
+    if summary:
+        yield from (packed(piece["digest"]) for piece in tables.pieces_of(store, summary.index, ["digest"]))
+    for manifest in newest:
+        for file in manifest.files.get("index", ()):
+            yield packed(tables.read(store, file, ["digest"])["digest"])
+
+
+def sweep(store: Store, tenant: str) -> list[str]:
+    """Delete the summaries that no reader needs and no publisher can use any more; returns the names of their files."""
+    head = store.pointer(pointer(tenant))
+    try:
+        newest = recent(store, tenant, head)
+    except IntegrityError:
+        # The chain was rewritten while it was read; whoever did that sweeps.
+        return []
+    live = newest[0].summary if newest else None
+    gone = []
+    for name in store.children(f"{tenant}/summaries"):
+        place = f"{tenant}/summaries/{name}"
+        if not name.startswith(f"{_stem(head)}-") and not (live and live.chain.name.startswith(f"{place}/")):
+            gone += store.names(place)
+            store.delete_all(place)
+    return gone
+
+
+def _stem(head: str | None) -> str:
+    return digest_bytes((head or "").encode())[:32]
+
+
+def _stored(store: Store, name: str, path: Path, rows: int) -> StoredFile:
+    file = StoredFile(name=name, digest=tables.local_digest(path), rows=rows)
+    store.create_file(name, path)
+    path.unlink()
+    verify(store, file)
+    return file
+
+
+def _index_of(store: Store, before: Summary | None, newest: list[BatchManifest]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    full = schema(SUMMARY_INDEX_COLUMNS)
+    if before:
+        for piece in tables.pieces_of(store, before.index):
+            yield tables.conform(piece, full)
+    for manifest in newest:
+        at = datetime.fromisoformat(manifest.ingested_at)
+        for file in manifest.files.get("index", ()):
+            table = tables.read(store, file)
+            constant = {"batch": manifest.batch, "ingested_at": at}
+            for name, value in constant.items():
+                column = pa.repeat(pa.scalar(value, full.field(name).type), len(table))
+                table = table.append_column(name, column)
+            yield tables.conform(table, full)
+
+
+def _aside_of(store: Store, before: Summary | None, newest: list[BatchManifest]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    if before:
+        yield from tables.pieces_of(store, before.aside)
+    for manifest in newest:
+        for file in manifest.files.get("quarantine", ()):
+            keys = tables.read(store, file, ["digest", "code"])
+            yield keys.add_column(0, "grant_id", pa.repeat(pa.scalar(manifest.grant_id), len(keys)))
+
+
+def _without(found: Iterator[pa.Table], grant_id: str | None) -> Iterator[pa.Table]:
+    import pyarrow.compute as pc
+
+    for table in found:
+        yield table if grant_id is None else table.filter(pc.not_equal(table["grant_id"], grant_id))
