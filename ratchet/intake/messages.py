@@ -27,18 +27,22 @@ _RESULT = ("tool_call_id", "id", "tool_call_ids", "name", "role", "content")
 class Conversation:
     """The messages of one trajectory, taken one at a time."""
 
-    def __init__(self, name: Callable[[], str], space: str, anomalies: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: Callable[[], str], space: str, anomalies: tuple[str, ...] = (), *, objects: bool = False
+    ) -> None:
         """Start empty.
 
         Args:
             name: gives the trajectory's name for re-issued call ids; asked only where one is needed.
             space: key of `extra` under which fields without an ATIF place are kept.
             anomalies: what was noted about the record before.
+            objects: whether the format itself has arguments as objects, so that they are no quirk.
         """
         self.steps: list[dict[str, Any]] = []
         self.calls = Calls(name)
         self.noted: list[str] = list(anomalies)
         self._space = space
+        self._objects = objects
         self._on_result = False
 
     def add(self, message: Any) -> dict[str, Any]:
@@ -81,7 +85,8 @@ class Conversation:
         if not isinstance(name, str):
             raise Unreadable("bad_call", "a called function must have a name")
         issued, kept = self.calls.issue(step_id, position, given, name)
-        decoded, text = arguments_of(arguments, self.noted)
+        own = self._objects and isinstance(arguments, dict)
+        decoded, text = (arguments, None) if own else arguments_of(arguments, self.noted)
         if text is not None:
             kept["arguments_text"] = text
         if rest:

@@ -1,4 +1,4 @@
-"""What an instance id of the SWE-bench family says: the repo a task comes from, and the report that it answers.
+"""What logs of the SWE-bench family say about the task: repo and report by its id, and the patch that was handed in.
 
 Owner and name are joined by two underscores in all of them; what follows differs:
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+PATCH = "submission.diff"
+"""Name of the file that stands for a submitted patch: logs of runs hold the change, not the files after it."""
 _INSTANCE = re.compile(
     r"(?:instance_)?(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)__(?P<name>[A-Za-z0-9._-]+?)"
     r"(?:-i?(?P<number>\d+)|\.[0-9a-f]{8}\.(?:pr_(?P<pull>\d+)|\S+)|-[0-9a-f]{40}(?:-v\S*)?)"
@@ -35,3 +37,20 @@ def url_claims(url: str) -> dict[str, Any]:
     """Return `repo` and `issue_id` of a GitHub issue's or pull request's address; nothing for another address."""
     match = _ISSUE_URL.fullmatch(url.strip())
     return {"repo": match[1], "issue_id": f"{match[1]}#{match[2]}"} if match else {}
+
+
+def submission_claims(status: Any, holder: dict[str, Any], field: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (claims, what is left of the holder): a submitted patch is the deliverable, as its only file.
+
+    Args:
+        status: how the run says that it ended; `submitted`, also `submitted (exit_cost)` and `Submitted`, hands in.
+        holder: what holds the patch.
+        field: under which name.
+    """
+    patch = holder.get(field)
+    if not isinstance(status, str) and not isinstance(patch, str):
+        return {}, holder
+    submitted = isinstance(status, str) and status.lower().startswith("submitted")
+    files = {PATCH: patch} if isinstance(patch, str) and patch else {}
+    left = {key: value for key, value in holder.items() if key != field or not files}
+    return {"deliverable": {"submitted": submitted, "files": files, "touched": []}}, left

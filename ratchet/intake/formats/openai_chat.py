@@ -27,7 +27,7 @@ KEPT = (
 DROPPED = "the spacing inside argument strings"
 FOREIGN = {
     "schema_version", "steps", "trajectory", "trajectory_format", "history", "traj", "info",
-    "conversations", "chosen", "rejected", "resourceSpans", "samples", "runs", "observations",
+    "conversations", "chosen", "rejected", "resourceSpans", "samples", "runs", "observations", "termination_reason",
 }  # fmt: skip
 """Top-level fields of other formats that also have, or contain, messages."""
 
