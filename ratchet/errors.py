@@ -85,3 +85,7 @@ class EvaluationError(RatchetError):
 
 class TransitionError(RatchetError):
     """A release transition that the table of states does not allow, or that no decision carries."""
+
+
+class StoreError(RatchetError):
+    """The object store cannot be reached, refuses what it is asked, or does not keep what it promises."""

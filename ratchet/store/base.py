@@ -33,10 +33,10 @@ class Store(ABC):
         if str(place).startswith("s3://"):
             from ratchet.store.s3 import S3Store
 
-            return super().__new__(S3Store)  # type: ignore[type-var,return-value]
+            return super().__new__(S3Store)  # type: ignore[return-value]
         from ratchet.store.local import LocalStore
 
-        return super().__new__(LocalStore)  # type: ignore[type-var,return-value]
+        return super().__new__(LocalStore)  # type: ignore[return-value]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.place,))
@@ -117,6 +117,8 @@ class Store(ABC):
     @abstractmethod
     def delete(self, name: str) -> int:
         """Remove an object, pointer or published folder with all its versions, unfinished uploads and local copies.
+
+        For what merely begins with the name there is `delete_all`.
 
         Returns:
             How many things were removed; 0 where nothing was there.

@@ -30,7 +30,11 @@ def open_store(home: Path) -> Store:
     """
     home = home.resolve()
     place = store_place(home)
-    return LocalStore(place)
+    if not place.startswith("s3://"):
+        return LocalStore(place)
+    from ratchet.store.s3 import S3Store
+
+    return S3Store(place, cache=home / CACHE)
 
 
 def store_place(home: Path) -> str:
