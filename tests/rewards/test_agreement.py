@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from ratchet.contracts.score import NotComputable
 from ratchet.errors import RatchetError
-from ratchet.rewards.agreement import Bounds, agreement, alpha, asymptotic_interval, bootstrap_interval, kappa, variance
+from ratchet.rewards.calibration.agreement import (
+    Bounds,
+    agreement,
+    alpha,
+    asymptotic_interval,
+    bootstrap_interval,
+    kappa,
+    variance,
+)
 
 TABLES = 1000
 

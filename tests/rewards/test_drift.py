@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ratchet.contracts.score import NotComputable
-from ratchet.rewards.correction import corrected_share
-from ratchet.rewards.drift import DriftRule, anchor_shift, check, operating_characteristics
+from ratchet.rewards.calibration.correction import corrected_share
+from ratchet.rewards.calibration.drift import DriftRule, anchor_shift, check, operating_characteristics
 
 RULE = DriftRule()
 WEEKS = 52

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from ratchet.contracts.model import Contract
 from ratchet.contracts.score import NotComputable, Quantity
-from ratchet.rewards.agreement import Counts, kappa
+from ratchet.rewards.calibration.agreement import Counts, kappa
 
 READINGS = 200
 """Simulated years per check of which the kappa itself is read, for the share of warnings."""

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ratchet.contracts.model import Contract
 from ratchet.contracts.score import NotComputable, Quantity
-from ratchet.rewards.agreement import Bounds, Counts
+from ratchet.rewards.calibration.agreement import Bounds, Counts
 
 DRAWS = 20_000
 MAX_USELESS = 0.01

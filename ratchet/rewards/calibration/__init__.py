@@ -1,0 +1,1 @@
+"""Calibration: whether a judge means what the experts mean, with both intervals, and how long that holds."""
