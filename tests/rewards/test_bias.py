@@ -1,6 +1,7 @@
 """Bias audits: each planted bias is caught, an honest but noisy judge passes, and few items prove nothing."""
 
 import hashlib
+import re
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ class LikesLength(Honest):
 
 class LikesItsOwn(Honest):
     def value(self, text):
-        return super().value(text) or ("in our house style" in text and chance("own", text.split(",")[0]) < 0.4)
+        return super().value(text) or ("in our house style" in text and chance("own", re.search(r"work \d+", text)[0]) < 0.4)
 
 
 class Obeys(Honest):
