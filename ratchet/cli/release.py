@@ -47,21 +47,23 @@ def approve(
     home: Home = HOME,
 ) -> None:
     """Approve the gate's latest decision on a version, and promote it."""
-    from ratchet.release.review import approve_version
-    from ratchet.store import open_store
+    from datetime import UTC, datetime
+
+    from ratchet.loop.affected import approve as approve_version
 
     ledger = _ledger(home)
     found = ledger.find(version)
-    events = approve_version(open_store(home), ledger, found, by=by, reason=reason, upto=_promotion(to))
+    upto = _promotion(to)
+    events = approve_version(home, ledger, found, by=by, reason=reason, upto=upto, at=datetime.now(UTC))
     _say_moves(ledger, events)
-    _project(home)
+    project_registry(home)
 
 
 def reject(version: VersionArgument, by: By, reason: Reason, home: Home = HOME) -> None:
     """Reject a candidate, a staged version or a canary. It cannot come back."""
     ledger = _ledger(home)
     _say_moves(ledger, [ledger.reject(ledger.find(version), by=by, reason=reason)])
-    _project(home)
+    project_registry(home)
 
 
 def rollback(
@@ -77,7 +79,7 @@ def rollback(
     event, restored = ledger.rollback(owner, experiment, by=by, reason=reason)
     _say_moves(ledger, [event])
     typer.echo(f"production: {restored.label if restored else 'no version; the baseline serves again'}")
-    _project(home)
+    project_registry(home)
 
 
 def history(
@@ -159,7 +161,7 @@ def _what(event: Event) -> str:
     return "registered as candidate" if event.kind == "registered" else f"decided, stays {event.state}"
 
 
-def _project(home: Path) -> None:
+def project_registry(home: Path) -> None:
     """Bring MLflow up to date in a process of its own: `ratchet` itself never imports it."""
     root = find_project()
     if root is None:

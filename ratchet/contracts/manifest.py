@@ -137,8 +137,12 @@ class EvaluationSection(Contract):
     temperature: float = Field(default=1.0, ge=0, description="Decoding temperature of every arm.")
 
 
+Consequence = Literal["keep", "quarantine", "retrain", "roll_back"]
+"""What becomes of released versions when a right behind them ends."""
+
+
 class Release(Contract):
-    """Who decides, and by which margins."""
+    """Who decides, by which margins, and what happens when a right behind a version ends."""
 
     owner: str = Field(min_length=1, description="Accountable person.")
     authorised_rule: Literal["none", "staging", "canary", "production"] = Field(
@@ -150,6 +154,20 @@ class Release(Contract):
     max_segment_drop: Share = Field(default=0.10, description="Point drop of a segment that asks for a person.")
     canary_share: Share = Field(default=0.1, description="Share of live tasks in the canary.")
     horizon_runs: int = Field(default=10_000, ge=1, description="Accepted runs that the training cost is spread over.")
+    on_withdrawal: Consequence = Field(
+        default="quarantine",
+        description="Versions that learned from a withdrawn grant: `keep` and only flag them, `quarantine` them, "
+        "`roll_back` to the last clean version, or `retrain` without the data, and quarantine them at the deadline.",
+    )
+    on_expiry: Consequence = Field(
+        default="keep", description="The same for versions that learned from a grant that ran out."
+    )
+    withdrawal_deadline_days: int = Field(
+        default=30, ge=0, description="Days that `retrain` has before what is still affected is quarantined."
+    )
+    erase_ended_data: bool = Field(
+        default=False, description="The daily sweep erases the data of ended grants itself; else it lists what is due."
+    )
 
 
 class Manifest(Contract):

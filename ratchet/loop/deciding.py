@@ -8,9 +8,11 @@ from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.contracts.policy import Policy, widened
 from ratchet.evaluation.html import release_page
 from ratchet.evaluation.report import report
+from ratchet.loop.affected import ended_grants, mark, refuse_affected
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.data import open_audit
 from ratchet.loop.judging import comparisons, open_policy_audit, policies, scorecards
+from ratchet.loop.lineage import passed_on
 from ratchet.policies.checkpoint import verified
 from ratchet.release.certificate import certify, write_certificate
 from ratchet.release.decision import Decision, read_decision
@@ -105,6 +107,11 @@ def _rights(run: Run, chain: list[Policy]) -> tuple[RightInput, ...]:
                     rows=sum(grant == grant_id for _, grant in dataset.records),
                 )
             )
+    for grant_id in passed_on(run, chain):
+        right = run.rights.effective(grant_id, run.now())
+        valid = right.state == "active"
+        state = right.state if valid else f"{right.state} (learned through another policy)"
+        found.append(RightInput(grant_id=f"{grant_id}/passed_on", digest=digest(right), state=state, valid=valid))
     return tuple(found)
 
 
@@ -148,6 +155,7 @@ def registered_versions(run: Run) -> Stage:
     """Register the candidates in the release ledger and do what the decision says, once; certify what is promoted.
 
     Raises:
+        RightsError: a right behind the candidate has ended since the decision, which would have promoted it.
         IntegrityError: the candidate's checkpoint is no longer the one that was judged.
     """
     ledger, decision, manifest = Ledger.of(run.home), open_decision(run), run.manifest
@@ -156,6 +164,11 @@ def registered_versions(run: Run) -> Stage:
     version = candidate_version(run)
     # What is promoted is what was judged: the files are looked at again, as nothing else would after the held-out runs.
     verified(run.store, version.policy.checkpoint, version.policy.weights_digest)
+    for grant_id in ended_grants(run.home, manifest.tenant, run.now()):
+        mark(run.home, grant_id, run.now())
+    known = ledger.decision(version)
+    if decision.state == "promote" and (known is None or known.digest != decision.digest):
+        refuse_affected(run.home, version, run.now())
     events = ledger.apply(version, decision, at=run.now())
     if events or not run.store.exists(run.name("evidence.json")):
         certificate = None

@@ -17,6 +17,7 @@ from ratchet.intake import write_atif
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.data import THREADS, certificate, demonstrations, landing, open_audit
 from ratchet.loop.intake import ingest_landing
+from ratchet.loop.lineage import record_base, record_training
 from ratchet.methods import base as methods
 from ratchet.methods.trainer import run_in_subprocess
 from ratchet.policies.checkpoint import load, place_base, verified
@@ -63,6 +64,7 @@ def baseline_policy(run: Run) -> Stage:
         name, weights = place_base(manifest.base.checkpoint, run.store, place, seed=manifest.seed)
         harness = harness_of(run)
         refuse_widened("baseline", harness, run.environment.spec)
+        record_base(run)
         return seal(
             Policy(name="baseline", method="baseline", checkpoint=name, weights_digest=weights, harness=harness)
         )
@@ -134,6 +136,7 @@ def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[st
         "certificate": run.name("certificates", f"{corpus}.json"),
         "certificate_digest": found.digest,
         "corpus": corpus,
+        "record": record_training(run, section.name, section.method, parent, dataset, reads=needs != "tasks"),
     }
 
 

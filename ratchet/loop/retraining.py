@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ratchet.contracts.manifest import Manifest
 from ratchet.intake import published
 from ratchet.loop.context import Run, open_run, reopen_run, runs
+from ratchet.release.records import Version
 from ratchet.store import open_store
 
 
@@ -67,6 +68,11 @@ def newest(home: Path, tenant: str) -> Manifest | None:
         if manifest.tenant == tenant:
             return manifest
     return None
+
+
+def manifest_of(home: Path, version: Version) -> Manifest:
+    """Manifest of the experiment that a version was made in. Raises IntegrityError where this home does not hold it."""
+    return reopen_run(home, f"{version.experiment}-{version.manifest_digest[:12]}").manifest
 
 
 def successor(home: Path, manifest: Manifest, grown_to: str) -> Run:

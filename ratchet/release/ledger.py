@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy import select
 
@@ -171,6 +172,23 @@ class Ledger:
             restored = line.standing.newest(State.PRODUCTION)
             return event, line.version(restored) if restored else None
 
+    def mark(
+        self,
+        version: Version | str,
+        kind: Literal["withdrawn", "expired"],
+        *,
+        by: str,
+        reason: str,
+        at: datetime | None = None,
+    ) -> bool:
+        """Note that a right behind a version ended: from now on it is refused promotion and is never restored.
+
+        The version stays where it stands. A mark with the same words is made once; returns whether it is new.
+        """
+        entry = self._entry(version)
+        with self._line(entry.tenant, entry.experiment, None, by, at) as line:
+            return line.mark(entry, kind, reason)
+
     def report(self, incident: Incident) -> bool:
         """Keep an incident. An unrepaired one that is already the last of its kind is not repeated; returns if kept."""
         where = (incidents.c.tenant == incident.tenant) & (incidents.c.experiment == incident.experiment)
@@ -202,6 +220,11 @@ class Ledger:
             line = Line.read(connection, tenant, experiment)
             named = {slot: line.version(identity) for slot, identity in line.standing.slots().items() if identity}
             return Slots(seq=line.seq, **named)
+
+    def affected(self, tenant: str, experiment: str) -> dict[str, Event]:
+        """Versions behind which a right has ended, by id, with the event that says so."""
+        with self._engine.connect() as connection, connection.begin():
+            return Line.read(connection, tenant, experiment).standing.affected
 
     def state(self, version: Version | str) -> State:
         """Where one version stands."""
@@ -313,6 +336,7 @@ class Ledger:
             refuse_unauthorised(version, None, decision, [])
         serving = line.standing.newest(State.PRODUCTION)
         if state in states.PROMOTIONS:
+            line.refuse_affected(version, state)
             approvals = approvals_of(line.events, version.id, decision.digest if decision else "")
             refuse_unauthorised(version, state, decision, approvals)
             line.refuse_taken_canary(version, state)
@@ -321,7 +345,7 @@ class Ledger:
                 line.move(line.version(serving), State.SUPERSEDED, f"by {version.label}", decision)
         event = line.move(version, state, reason, decision)
         if before is State.PRODUCTION:
-            previous = line.standing.newest(State.SUPERSEDED)
+            previous = line.standing.restorable()
             if previous is not None:
                 line.restore(line.version(previous), f"{version.label} was {state}: {reason}")
         return event

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sqlalchemy import Connection, Row, Select, select, text, update
 
 from ratchet.contracts.canonical import canonical_json
-from ratchet.errors import ConflictError, IntegrityError, TransitionError
+from ratchet.errors import ConflictError, IntegrityError, RightsError, TransitionError
 from ratchet.release.decision import Decision, read_decision
 from ratchet.release.records import Event, Version
 from ratchet.release.schema import clock, decisions, events, heads, versions
@@ -100,6 +102,17 @@ class Line:
                 remedy="promote, reject or roll back that one first",
             )
 
+    def refuse_affected(self, version: Version, state: State) -> None:
+        """Raise RightsError where a right behind the version has ended, as far as this ledger was told."""
+        mark = self.standing.affected.get(version.id)
+        if mark is not None:
+            raise RightsError(
+                f"promotion of {version.label} to {state}",
+                seen=f"affected_{mark.kind}",
+                rule=f"no version is promoted that learned from data whose right has ended ({mark.reason})",
+                remedy="train a candidate without this data; this one has not unlearned it",
+            )
+
     def latest_decision(self, version: str) -> str | None:
         """Digest of the decision recorded last on a version."""
         found = [event.decision for event in self.events if event.version == version and event.kind == "decided"]
@@ -147,6 +160,13 @@ class Line:
         if decision is not None:
             self._keep(decision)
         return self._append(version, "moved", state, reason, decision)
+
+    def mark(self, version: Version, kind: Literal["withdrawn", "expired"], reason: str) -> bool:
+        """Append that a right behind a version ended, unless that very thing is known; the state stays."""
+        if any((one.version, one.kind, one.reason) == (version.id, kind, reason) for one in self.events):
+            return False
+        self._append(version, kind, self.states[version.id], reason)
+        return True
 
     def restore(self, version: Version, reason: str) -> Event:
         """Append the return of the previous version to production."""

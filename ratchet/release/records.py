@@ -68,7 +68,9 @@ class Event(Contract):
     experiment: str = Field(description="Experiment it is about.")
     seq: int = Field(ge=1, description="Position in the line of this tenant and experiment.")
     version: str = Field(description="Id of the version.")
-    kind: Literal["registered", "decided", "approved", "moved"] = Field(description="What happened.")
+    kind: Literal["registered", "decided", "approved", "moved", "withdrawn", "expired"] = Field(
+        description="What happened; the last two say that a right behind the version ended, and move nothing."
+    )
     before: State | None = Field(description="State before; None when it was registered.")
     state: State = Field(description="State after.")
     upto: State | None = Field(default=None, description="How far an approval reaches.")

@@ -16,7 +16,8 @@ from ratchet.contracts.model import Contract
 from ratchet.errors import RightsError
 
 Clock = Callable[[], datetime]
-Kind = Literal["grant", "narrow", "withdraw", "expire", "legal_hold"]
+Kind = Literal["grant", "narrow", "withdraw", "expire", "legal_hold", "erase"]
+"""`erase` notes that the data of an ended grant is being, or was, erased; it changes no right."""
 State = Literal["missing", "active", "expired", "withdrawn"]
 
 

@@ -240,8 +240,27 @@ class Ledger:
             raise RightsError(name, rule="it belongs to another tenant", remedy=f"act as its tenant, {first.tenant!r}")
         if event.kind == "legal_hold" and event.hold is None:
             raise RightsError(name, rule="a legal hold is placed or lifted", remedy="set hold to True or False")
+        right = fold(event.grant_id, known, max(event.at, first.at))
         if event.kind == "narrow":
-            self._admit_narrowing(event, fold(event.grant_id, known, max(event.at, first.at)))
+            self._admit_narrowing(event, right)
+        if event.kind == "erase":
+            self._admit_erasure(event, right)
+
+    @staticmethod
+    def _admit_erasure(event: Event, right: Right) -> None:
+        """Refuse while the right or a legal hold stands: asked under the ledger's lock, so that none comes between."""
+        name = f"erasure of grant {event.grant_id!r}"
+        if right.held:
+            raise RightsError(
+                name, rule="a legal hold forbids it", remedy="have the hold lifted by those who placed it, then erase"
+            )
+        if right.state == "active":
+            raise RightsError(
+                name,
+                seen=right.state,
+                rule="only the data of a withdrawn or expired grant is erased",
+                remedy="withdraw the grant first, or wait until it expires",
+            )
 
     def _admit_narrowing(self, event: Event, right: Right) -> None:
         wider: list[str] = sorted({str(purpose) for purpose in event.purposes or ()} - set(right.purposes))
