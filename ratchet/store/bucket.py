@@ -112,7 +112,7 @@ class Bucket:
         def send() -> tuple[bytes, dict[str, Any]]:
             files = self._files
             answer = files.call_s3("get_object", Bucket=self.name, Key=key, **parameters)
-            data: bytes = sync(files.loop, answer["Body"].read)
+            data: bytes = sync(files.loop, _whole, answer["Body"])
             if len(data) != answer["ContentLength"]:
                 raise ConnectionError(f"{len(data)} of {answer['ContentLength']} bytes came")
             return data, answer
@@ -148,11 +148,21 @@ class Bucket:
         elif failure.code == "NoCredentials":
             rule, remedy = "S3 is asked with credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         elif failure.transient:
-            tries = f"{attempts} attempts in {spent:.1f} s"
-            rule, remedy = f"{method} must get an answer, and got none in {tries} at {self.endpoint}", AGAIN
+            tries = f"{attempts} attempts over {spent:.1f} s"
+            rule, remedy = f"{self.endpoint} must carry out {method}, and did not in {tries}", AGAIN
         else:
             rule, remedy = f"{self.endpoint} must carry out {method}", "check that the endpoint speaks S3"
         return StoreError(place, seen=failure.text, rule=rule, remedy=remedy)
+
+
+async def _whole(body: Any) -> bytes:
+    try:
+        data: bytes = await body.read()
+    except BaseException:
+        # A broken connection is not given back to the pool by itself.
+        body.close()
+        raise
+    return data
 
 
 class _Failure(NamedTuple):
@@ -188,12 +198,16 @@ class _Failure(NamedTuple):
 _open: dict[tuple[object, ...], Bucket] = {}
 
 
-def bucket(name: str, patience: Patience) -> Bucket:
-    """The bucket, shared by all stores of this process that ask with the same variables.
+def variables() -> tuple[tuple[str, str], ...]:
+    """The AWS variables as they stand now."""
+    return tuple(sorted((key, value) for key, value in os.environ.items() if key.startswith("AWS_")))
+
+
+def bucket(name: str, patience: Patience, asked_with: tuple[tuple[str, str], ...]) -> Bucket:
+    """The bucket, shared by all stores of this process that were opened with the same variables.
 
     A connection does not live on in a forked process: each process has its own.
     """
-    asked_with = tuple(sorted((key, value) for key, value in os.environ.items() if key.startswith("AWS_")))
     key = (os.getpid(), name, patience, asked_with)
     if key not in _open:
         _open[key] = Bucket(name, patience)

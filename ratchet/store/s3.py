@@ -26,7 +26,7 @@ from ratchet.contracts.canonical import canonical_json
 from ratchet.errors import ConflictError, IntegrityError, StoreError
 from ratchet.store import versions
 from ratchet.store.base import Store, checked, folder_digest, listing, listing_digest, missing
-from ratchet.store.bucket import Bucket, Patience, bucket
+from ratchet.store.bucket import Bucket, Patience, bucket, variables
 from ratchet.store.objects import Objects
 from ratchet.store.probe import Finding, probe, require
 
@@ -56,14 +56,15 @@ class S3Store(Store):
         self.prefix = f"{checked(prefix)}/" if prefix else ""
         self.cache = cache or _user_cache() / hashlib.sha256(self.place.encode()).hexdigest()[:16]
         self.patience = patience
+        self._asked_with = variables()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_reopen, (self.place, self.cache, self.patience))
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket, as the AWS variables of the process stand now."""
-        return bucket(self.bucket_name, self.patience)
+        """The bucket, as the AWS variables stood when this store was opened."""
+        return bucket(self.bucket_name, self.patience, self._asked_with)
 
     @property
     def _objects(self) -> Objects:
