@@ -30,7 +30,8 @@ INDEX_COLUMNS = {
     "segment": "string", "environment": "string", "environment_version": "string", "policy": "string",
     "policy_digest": "string", "seed": "string", "score_kind": "string", "score": "float64", "submitted": "bool",
     "calls": "int64", "ok_calls": "int64", "steps": "int64", "copied_steps": "int64", "anomalies": "string",
-    "source": "string", "offset": "int64", "format": "string", "retention_until": "timestamp[us, tz=UTC]",
+    "source": "string", "offset": "int64", "format": "string", "personal": "string",
+    "retention_until": "timestamp[us, tz=UTC]",
 }  # fmt: skip
 """Columns of the index as stored, with their Arrow types. A seed may exceed 64 bits: it is stored as text."""
 EVENT_COLUMNS = {
