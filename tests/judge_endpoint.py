@@ -6,6 +6,15 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class OneByOne:
+    """A judge of the tests that grades one item at a time with `one`."""
+
+    batch = 1
+
+    def judge(self, items):
+        return [self.one(item) for item in items]
+
+
 class JudgeServer:
     """Answers `/v1/chat/completions` through `answer(text of the item) -> (category, reason)`; records what it saw."""
 

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from judge_endpoint import OneByOne
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from ratchet.rewards.judges.base import Judgement
@@ -34,7 +35,7 @@ def right(text):
     return "correct" in text
 
 
-class Honest:
+class Honest(OneByOne):
     """Sees the work, and errs now and then."""
 
     def __init__(self, rubric=GRADE):
@@ -43,16 +44,16 @@ class Honest:
     def value(self, text):
         return right(text) != (chance("noise", text) < NOISE)
 
-    def judge(self, item):
+    def one(self, item):
         if item.other is not None:
             return Judgement(category="a" if self.value(item.deliverable) >= self.value(item.other) else "b")
         return Judgement(category="good" if self.value(item.deliverable) else "bad")
 
 
 class FirstWins(Honest):
-    def judge(self, item):
+    def one(self, item):
         follows = item.other is not None and chance(item.deliverable, item.other) < 0.5
-        return Judgement(category="a") if follows else super().judge(item)
+        return Judgement(category="a") if follows else super().one(item)
 
 
 class LikesLength(Honest):
@@ -62,7 +63,9 @@ class LikesLength(Honest):
 
 class LikesItsOwn(Honest):
     def value(self, text):
-        return super().value(text) or ("in our house style" in text and chance("own", re.search(r"work \d+", text)[0]) < 0.4)
+        return super().value(text) or (
+            "in our house style" in text and chance("own", re.search(r"work \d+", text)[0]) < 0.4
+        )
 
 
 class Obeys(Honest):
@@ -71,7 +74,7 @@ class Obeys(Honest):
 
 
 class Broken(Honest):
-    def judge(self, item):
+    def one(self, item):
         raise TimeoutError("no answer")
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from threading import Thread
 
 import pytest
+from judge_endpoint import OneByOne
 
 from ratchet.contracts.score import NotComputable
 from ratchet.errors import IntegrityError, RatchetError
@@ -27,7 +28,7 @@ def label(n, category=None, rater="expert", split="calibration", **fields):
                     "at": AT, "split": split} | fields)  # fmt: skip
 
 
-class Reads:
+class Reads(OneByOne):
     """Grades by the text; wrong on the items listed."""
 
     rubric, digest = RUBRIC, "reads"
@@ -35,7 +36,7 @@ class Reads:
     def __init__(self, wrong=(), fails=()):
         self.wrong, self.fails = set(wrong), set(fails)
 
-    def judge(self, item):
+    def one(self, item):
         if item.item_id in self.fails:
             raise TimeoutError
         right = "right" in item.deliverable
@@ -74,8 +75,8 @@ def test_what_does_not_suffice_has_no_weight_and_says_why(judge, labels, why):
 
 def test_a_bias_that_an_audit_has_shown_bars_the_judge():
     class Long(Reads):
-        def judge(self, item):
-            return Judgement(category="good") if len(item.deliverable) > 100 else super().judge(item)
+        def one(self, item):
+            return Judgement(category="good") if len(item.deliverable) > 100 else super().one(item)
 
     judge = Long()
     bias = report(judge, [verbosity(judge, list(ITEMS.values()))])

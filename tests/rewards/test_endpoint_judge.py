@@ -4,12 +4,12 @@ import json
 import time
 
 import pytest
-from judge_endpoint import JudgeServer, completion, cut, hang, status
+from judge_endpoint import JudgeServer, OneByOne, completion, cut, hang, status
 
 from ratchet.contracts.score import Invalid, NotComputable, Scored
 from ratchet.errors import RatchetError
 from ratchet.rewards.judges import endpoint as module
-from ratchet.rewards.judges.base import Memory, judge_all, score_of
+from ratchet.rewards.judges.base import Judgement, Memory, judge_all, score_of
 from ratchet.rewards.judges.endpoint import Endpoint, EndpointJudge
 from ratchet.rewards.judges.rubric import CLOSE, Item, Rubric, presentation
 
@@ -39,7 +39,7 @@ def item(text="good", name="a", **fields):
 
 
 def test_it_asks_for_structured_output_at_temperature_0_and_shows_no_more_than_it_may(server):
-    found = judge_at(server).judge(item(group="family of the policy"))
+    found = judge_at(server).judge([item(group="family of the policy")])[0]
     assert (found.category, found.reason, found.calls) == ("clean", "as it looks", 1)
     body = server.seen[0]["body"]
     assert (body["temperature"], body["model"]) == (0, "grader")
@@ -73,7 +73,7 @@ def test_what_the_work_says_cannot_leave_its_fence():
 )
 def test_a_passing_failure_is_retried(server, failure):
     server.failures = [failure]
-    found = judge_at(server).judge(item())
+    found = judge_at(server).judge([item()])[0]
     assert (found.category, found.calls) == ("clean", 2)
 
 
@@ -117,13 +117,13 @@ def test_a_server_that_is_not_there_is_invalid_not_a_crash():
 
 def test_cost_counts_every_answered_call(server):
     server.failures = [completion("not json", usage=(100, 20))]
-    assert judge_at(server).judge(item()).cost_usd == pytest.approx(2 * (100 * 1 + 20 * 10) / 1e6)
+    assert judge_at(server).judge([item()])[0].cost_usd == pytest.approx(2 * (100 * 1 + 20 * 10) / 1e6)
 
 
 def test_cost_that_is_not_known_is_not_computable(server):
-    assert isinstance(judge_at(server, per_million_input_tokens=None).judge(item()).cost_usd, NotComputable)
+    assert isinstance(judge_at(server, per_million_input_tokens=None).judge([item()])[0].cost_usd, NotComputable)
     server.failures = [completion('{"category": "clean", "reason": "x"}', usage=None)]
-    assert isinstance(judge_at(server).judge(item()).cost_usd, NotComputable)
+    assert isinstance(judge_at(server).judge([item()])[0].cost_usd, NotComputable)
 
 
 def test_equal_contents_are_judged_once_and_remembered_by_judge_and_content(server, tmp_path):
@@ -154,14 +154,12 @@ def test_calls_go_out_together_up_to_the_limit(server):
     assert 4 <= server.most_at_once <= 6
 
 
-class Odd:
+class Odd(OneByOne):
     """A judge that answers outside its rubric."""
 
     rubric, digest = RUBRIC, "odd"
 
-    def judge(self, one):
-        from ratchet.rewards.judges.base import Judgement
-
+    def one(self, item):
         return Judgement(category="superb")
 
 
@@ -177,3 +175,26 @@ def test_a_judgement_scores_by_the_order_of_the_rubric_s_categories(server):
     found = score_of(bad, RUBRIC)
     assert isinstance(found, Scored)
     assert (found.value, found.evidence["category"]) == (0.0, "messy")
+
+
+class Batches(OneByOne):
+    """Takes three items at once, and fails where one of them is poison."""
+
+    rubric, digest, batch = RUBRIC, "batches", 3
+
+    def __init__(self):
+        self.sizes = []
+
+    def judge(self, items):
+        self.sizes.append(len(items))
+        if any("poison" in one.deliverable for one in items):
+            raise ValueError("poison")
+        return [Judgement(category="clean") for _ in items]
+
+
+def test_items_go_in_batches_and_one_that_fails_costs_its_neighbours_nothing():
+    judge = Batches()
+    texts = ["a", "b", "poison", "c", "d", "e", "f"]
+    found = judge_all(judge, [item(text, text) for text in texts], concurrency=1)
+    assert [one.category for one in found] == ["clean", "clean", None, "clean", "clean", "clean", "clean"]
+    assert judge.sizes == [3, 1, 1, 1, 3, 1]

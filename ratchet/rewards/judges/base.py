@@ -1,7 +1,8 @@
-"""The judge itself, and how many items are judged: concurrently up to a limit, each content once.
+"""The judge itself, and how many items are judged: in batches, concurrently up to a limit, each content once.
 
 A judge that raises, hangs beyond its own deadline, or answers outside the rubric gives an invalid judgement with the
-reason, never a category. What was judged is remembered by the digest of judge and content; invalid ones are not.
+reason, never a category; of a batch that fails, every item is tried alone. What was judged is remembered by the digest
+of judge and content; invalid judgements are not.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ratchet.contracts.score import Invalid, NotComputable, Quantity, Scored
 from ratchet.rewards.judges.rubric import Item, Rubric
 
 CONCURRENCY = 8
+_FREE = {"calls": 0, "cost_usd": 0.0, "prompt_tokens": 0, "completion_tokens": 0}
+"""What a remembered judgement costs."""
 
 
 class Judgement(Contract):
@@ -39,13 +42,15 @@ class Judge(Protocol):
     """Grades items by one rubric. Safe to call from several threads."""
 
     rubric: Rubric
+    batch: int
+    """How many items one call takes."""
 
     @property
     def digest(self) -> str:
         """Identity: rubric, model, prompt and decoding. Another digest needs another calibration."""
 
-    def judge(self, item: Item) -> Judgement:
-        """Grade one item. Errors become an invalid judgement; see `judge_all`."""
+    def judge(self, items: Sequence[Item]) -> list[Judgement]:
+        """Grade at most `batch` items, in order. What it raises becomes invalid judgements; see `judge_all`."""
 
 
 class Memory:
@@ -95,25 +100,31 @@ def judge_all(
         items: what to grade.
         memory: what was judged before, by this or another process.
         concurrency: calls at one time.
-        progress: called once for every distinct content.
+        progress: called once for every distinct content, from several threads.
     """
     wanted = {item.content_digest: item for item in items}
-
-    def one(content: str, item: Item) -> Judgement:
-        key = digest([judge.digest, content])
-        known = memory.read(key) if memory else None
+    made: dict[str, Judgement] = {}
+    for content in wanted if memory else ():
+        known = memory.read(digest([judge.digest, content])) if memory else None
         if known is not None:
-            found = known.model_copy(update={"calls": 0, "cost_usd": 0.0, "prompt_tokens": 0, "completion_tokens": 0})
-        else:
-            found = _captured(judge, item)
-            if memory and found.invalid is None:
-                memory.write(key, found)
-        if progress:
-            progress()
+            made[content] = known.model_copy(update=_FREE)
+            if progress:
+                progress()
+    open_ones = [content for content in wanted if content not in made]
+    batches = [open_ones[at : at + judge.batch] for at in range(0, len(open_ones), judge.batch)]
+
+    def one(batch: list[str]) -> list[Judgement]:
+        found = _captured(judge, [wanted[content] for content in batch])
+        for content, judgement in zip(batch, found, strict=True):
+            if memory and judgement.invalid is None:
+                memory.write(digest([judge.digest, content]), judgement)
+            if progress:
+                progress()
         return found
 
     with ThreadPoolExecutor(max(1, concurrency)) as pool:
-        made = dict(zip(wanted, pool.map(one, wanted, wanted.values()), strict=True))
+        for batch, found in zip(batches, pool.map(one, batches), strict=True):
+            made.update(zip(batch, found, strict=True))
     return [made[item.content_digest] for item in items]
 
 
@@ -127,13 +138,21 @@ def score_of(judgement: Judgement, rubric: Rubric) -> Scored | Invalid:
     )
 
 
-def _captured(judge: Judge, item: Item) -> Judgement:
+def _captured(judge: Judge, items: Sequence[Item]) -> list[Judgement]:
     try:
-        found = judge.judge(item)
+        found = judge.judge(items)
+        if len(found) != len(items):
+            raise ValueError(f"{len(found)} judgements for {len(items)} items")
     except Exception as error:  # the one capture point: a failing judge is data, not a crash
+        if len(items) > 1:
+            return [one for item in items for one in _captured(judge, [item])]
         unknown = NotComputable(reason="the call failed before its usage was known")
-        return Judgement(invalid=f"{type(error).__name__}: {error}", cost_usd=unknown)
-    if found.invalid is None and found.category not in judge.rubric.categories:
-        outside = f"it answered {str(found.category)[:40]!r}, which is no category of the rubric"
-        return found.model_copy(update={"category": None, "invalid": outside})
-    return found
+        return [Judgement(invalid=f"{type(error).__name__}: {error}", cost_usd=unknown)]
+    return [_inside(judge.rubric, judgement) for judgement in found]
+
+
+def _inside(rubric: Rubric, judgement: Judgement) -> Judgement:
+    if judgement.invalid is None and judgement.category not in rubric.categories:
+        outside = f"it answered {str(judgement.category)[:40]!r}, which is no category of the rubric"
+        return judgement.model_copy(update={"category": None, "invalid": outside})
+    return judgement

@@ -12,6 +12,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -87,6 +88,8 @@ class _Usage:
 class EndpointJudge:
     """Implements `ratchet.rewards.judges.base.Judge`."""
 
+    batch = 1
+
     def __init__(self, rubric: Rubric, endpoint: Endpoint) -> None:
         """Prepare the judge; nothing is called yet.
 
@@ -112,12 +115,15 @@ class EndpointJudge:
         decoding = {"temperature": 0, "max_tokens": self.endpoint.max_tokens}
         return digest([self.rubric, instructions(self.rubric), PROMPT_VERSION, self.endpoint.model, decoding])
 
-    def judge(self, item: Item) -> Judgement:
-        """Grade one item.
+    def judge(self, items: Sequence[Item]) -> list[Judgement]:
+        """Grade items, one call each; one whose retries or deadline are used up is invalid, with what it cost.
 
         Raises:
-            RatchetError: the endpoint refused, or failed until the retries or the deadline were used up.
+            RatchetError: the endpoint refused the request itself.
         """
+        return [self._judged(item) for item in items]
+
+    def _judged(self, item: Item) -> Judgement:
         usage, wait_s, last = _Usage(self.endpoint), FIRST_WAIT_S, "no call was made"
         ends = time.monotonic() + self.endpoint.deadline_s
         for _ in range(self.endpoint.retries + 1):
