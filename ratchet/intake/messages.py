@@ -234,6 +234,15 @@ def arguments_of(given: Any, anomalies: list[str]) -> tuple[dict[str, Any], Any]
     return decoded, None
 
 
+def thinking_of(blocks: Any) -> str | None:
+    """Return the text of Anthropic's thinking blocks, or None where there is none."""
+    listed = blocks if isinstance(blocks, list) else []
+    found = [
+        block["thinking"] for block in listed if isinstance(block, dict) and isinstance(block.get("thinking"), str)
+    ]
+    return "\n".join(found) or None
+
+
 def tools_of(body: dict[str, Any], anomalies: list[str]) -> list[dict[str, Any]] | None:
     """Return the tool schemas of a record: its `tools`, also where they are a JSON string, and legacy `functions`."""
     tools = body.get("tools")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from functools import lru_cache
 
 from ratchet.intake.jsontext import json_lines
 
@@ -19,11 +20,17 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]', re.DOTALL)
 
 def roots(head: bytes) -> list[dict[str, str]]:
     """Return, per visible record, its top-level keys with the first 40 characters of each value's text."""
+    return list(_roots(bytes(head)))
+
+
+# Every sniffer asks the same of the same head.
+@lru_cache(maxsize=2)
+def _roots(head: bytes) -> tuple[dict[str, str], ...]:
     head = _plain(head)
     lines = json_lines(head)
     texts = [head] if lines is None else [line for _, line in lines[:_LINES]]
     found = [_root(text.decode("utf-8", "replace").lstrip(" \t\r\n")) for text in texts]
-    return [keys for keys in found if keys]
+    return tuple(keys for keys in found if keys)
 
 
 def inside(head: bytes, key: str) -> dict[str, str]:
@@ -34,7 +41,9 @@ def inside(head: bytes, key: str) -> dict[str, str]:
     """
     head = _plain(head)
     match = re.search(rb'"' + re.escape(key.encode()) + rb'"\s*:\s*(?=[\[{])', head)
-    return _root(head[match.end() :].decode("utf-8", "replace")) if match else {}
+    if not match or re.match(rb"\[\s*\]", head[match.end() :]):
+        return {}
+    return _root(head[match.end() :].decode("utf-8", "replace"))
 
 
 def _plain(head: bytes) -> bytes:

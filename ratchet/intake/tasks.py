@@ -10,6 +10,7 @@ Owner and name are joined by two underscores in all of them; what follows differ
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Any
 
 PATCH = "submission.diff"
@@ -18,6 +19,8 @@ _INSTANCE = re.compile(
     r"(?:instance_)?(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)__(?P<name>[A-Za-z0-9._-]+?)"
     r"(?:-i?(?P<number>\d+)|\.[0-9a-f]{8}\.(?:pr_(?P<pull>\d+)|\S+)|-[0-9a-f]{40}(?:-v\S*)?)"
 )
+_ENDINGS = re.compile(r"(?:\.(?:traj|json|jsonl|gz|zst|parquet))+$")
+_TOUCHED = re.compile(r"^diff --git a/(\S+) b/(\S+)\r?$", re.MULTILINE)
 _ISSUE_URL = re.compile(r"https?://(?:www\.)?github\.com/([\w.-]+/[\w.-]+)/(?:issues|pull)/(\d+)/?")
 
 
@@ -31,6 +34,13 @@ def instance_claims(instance: str) -> dict[str, Any]:
         if number:
             claims["issue_id"] = f"{claims['repo']}#{number}"
     return claims
+
+
+def named_claims(source: str) -> dict[str, Any]:
+    """Return the claims of the instance id that a source is named after (`runs/owner__name-12.traj`), else none."""
+    stem = _ENDINGS.sub("", PurePosixPath(source).name)
+    claims = instance_claims(stem)
+    return claims if "repo" in claims else {}
 
 
 def url_claims(url: str) -> dict[str, Any]:
@@ -48,9 +58,17 @@ def submission_claims(status: Any, holder: dict[str, Any], field: str) -> tuple[
         field: under which name.
     """
     patch = holder.get(field)
-    if not isinstance(status, str) and not isinstance(patch, str):
+    if not isinstance(patch, str):
+        patch = None
+    if not isinstance(status, str) and patch is None:
         return {}, holder
     submitted = isinstance(status, str) and status.lower().startswith("submitted")
-    files = {PATCH: patch} if isinstance(patch, str) and patch else {}
-    left = {key: value for key, value in holder.items() if key != field or not files}
-    return {"deliverable": {"submitted": submitted, "files": files, "touched": []}}, left
+    left = {key: value for key, value in holder.items() if key != field or not patch}
+    return {"deliverable": deliverable(submitted, patch)}, left
+
+
+def deliverable(submitted: bool, patch: Any) -> dict[str, Any]:
+    """Return the deliverable of a patch: its text as the only file, and the names of the files that it touches."""
+    text = patch if isinstance(patch, str) else ""
+    names = sorted({name for match in _TOUCHED.finditer(text) for name in match.groups()})
+    return {"submitted": submitted, "files": {PATCH: text} if text else {}, "touched": names}

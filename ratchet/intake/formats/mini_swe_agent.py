@@ -8,10 +8,8 @@ message that the model read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
 from typing import Any
 
 from ratchet.contracts.canonical import digest
@@ -19,7 +17,7 @@ from ratchet.intake.jsontext import Value
 from ratchet.intake.messages import Conversation, object_of, records_of, text_or_none
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import inside, roots
-from ratchet.intake.tasks import instance_claims, submission_claims
+from ratchet.intake.tasks import instance_claims, named_claims, submission_claims
 
 TITLE = "mini-swe-agent"
 LINES = True
@@ -51,11 +49,10 @@ def _own(keys: dict[str, str], head: bytes) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per run."""
-    stem = re.sub(r"\.(traj|json|jsonl)+$", "", PurePosixPath(source).name)
-    return records_of(data, lambda item: _record(item, stem))
+    return records_of(data, lambda item: _record(item, source))
 
 
-def _record(item: Value, stem: str) -> Record:
+def _record(item: Value, source: str) -> Record:
     body = item.value
     info = object_of(body, "info")
     messages = body.get("messages")
@@ -89,8 +86,8 @@ def _record(item: Value, stem: str) -> Record:
         "extra": {_SPACE: rest} if rest else None,
     }
     stated = body.get("instance_id")
-    named = instance_claims(stated if isinstance(stated, str) and stated else stem)
-    claims = {**(named if stated or "repo" in named else {}), **submitted}
+    named = instance_claims(stated) if isinstance(stated, str) and stated else named_claims(source)
+    claims = {**named, **submitted}
     return Record(item.number, item.offset, item.raw, document, claims, chat.anomalies(), tuple(dropped))
 
 

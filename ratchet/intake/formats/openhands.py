@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
 
 from ratchet.contracts.canonical import digest
@@ -18,7 +17,7 @@ from ratchet.intake.messages import object_of, records_of, text_or_none
 from ratchet.intake.openhands import Actions, Events
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import HEAD_BYTES, inside, roots
-from ratchet.intake.tasks import PATCH, instance_claims
+from ratchet.intake.tasks import deliverable, instance_claims, named_claims
 
 TITLE = "OpenHands"
 LINES = True
@@ -64,14 +63,13 @@ def _holds(keys: dict[str, str], head: bytes) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per stream or evaluated instance."""
-    stem = re.sub(r"\.(traj|json|jsonl)+$", "", PurePosixPath(source).name)
     if _array(data[:HEAD_BYTES]) and any(_is_event(keys) for keys in roots(data[:HEAD_BYTES])):
-        yield _stream(data, stem)
+        yield _stream(data, source)
     else:
-        yield from records_of(data, lambda item: _record(item, stem))
+        yield from records_of(data, lambda item: _record(item, source))
 
 
-def _stream(data: bytes, stem: str) -> Record | Rejected:
+def _stream(data: bytes, source: str) -> Record | Rejected:
     events: list[Any] = []
     anomalies: set[str] = set()
     for item in values(data):
@@ -80,12 +78,12 @@ def _stream(data: bytes, stem: str) -> Record | Rejected:
         events.append(item.value)
         anomalies.update(item.anomalies)
     try:
-        return _record(Value(0, 0, data, {"trajectory": events}, tuple(sorted(anomalies))), stem)
+        return _record(Value(0, 0, data, {"trajectory": events}, tuple(sorted(anomalies))), source)
     except Unreadable as error:
         return Rejected(0, 0, data, error.code, error.reason)
 
 
-def _record(item: Value, stem: str) -> Record:
+def _record(item: Value, source: str) -> Record:
     body = item.value
     field = "history" if "history" in body else "trajectory"
     events = body.get(field)
@@ -117,18 +115,15 @@ def _record(item: Value, stem: str) -> Record:
         "final_metrics": _totals(body.get("metrics")),
         "extra": {"openhands": rest} if rest else None,
     }
-    claims = _task(body, instance, stem)
+    claims = _task(body, instance, source)
     if patch is not None or telling.finished:
-        files = {PATCH: patch} if patch else {}
-        claims["deliverable"] = {"submitted": telling.finished, "files": files, "touched": []}
+        claims["deliverable"] = deliverable(telling.finished, patch)
     return Record(item.number, item.offset, item.raw, document, claims, telling.chat.anomalies())
 
 
-def _task(body: dict[str, Any], instance: dict[str, Any], stem: str) -> dict[str, Any]:
+def _task(body: dict[str, Any], instance: dict[str, Any], source: str) -> dict[str, Any]:
     stated = next((body[key] for key in ("instance_id", "task_id", "id") if isinstance(body.get(key), str | int)), None)
-    claims = instance_claims(stem if stated is None else str(stated))
-    if stated is None and "repo" not in claims:
-        return {}
+    claims = named_claims(source) if stated is None else instance_claims(str(stated))
     repo = instance.get("repo")
     return {**claims, "repo": repo} if isinstance(repo, str) and repo else claims
 

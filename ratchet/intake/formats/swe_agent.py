@@ -15,18 +15,16 @@ never was. The last observation, which no message repeats in 0.x, is the result 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.intake.jsontext import Value, decode_sound
-from ratchet.intake.messages import Conversation, object_of, records_of, text_or_none
+from ratchet.intake.messages import Conversation, object_of, records_of, text_or_none, thinking_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import inside, roots
-from ratchet.intake.tasks import instance_claims, submission_claims, url_claims
+from ratchet.intake.tasks import instance_claims, named_claims, submission_claims, url_claims
 
 TITLE = "SWE-agent `.traj`"
 LINES = True
@@ -65,8 +63,7 @@ def _own(keys: dict[str, str], head: bytes) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per run, or per attempt of a run that was tried again."""
-    stem = re.sub(r"\.(traj|json|jsonl)+$", "", PurePosixPath(source).name)
-    return records_of(data, lambda item: _record(item, stem), _attempts)
+    return records_of(data, lambda item: _record(item, source), _attempts)
 
 
 def _attempts(item: Value) -> Iterator[Value]:
@@ -92,7 +89,7 @@ def _attempts(item: Value) -> Iterator[Value]:
         yield replace(item, value={**attempt, _RETRY: about}, raw=canonical_json(attempt).encode())
 
 
-def _record(item: Value, stem: str) -> Record:
+def _record(item: Value, source: str) -> Record:
     body = item.value
     info = object_of(body, "info")
     trajectory = _list(body, "trajectory")
@@ -128,7 +125,7 @@ def _record(item: Value, stem: str) -> Record:
         "final_metrics": _totals(info.get("model_stats")),
         "extra": {"swe_agent": rest} if rest else None,
     }
-    claims = {**_task(body, config or {}, stem), **submitted}
+    claims = {**_task(body, config or {}, source), **submitted}
     anomalies = (*chat.anomalies(), *steps.anomalies)
     return Record(item.number, item.offset, item.raw, document, claims, anomalies, tuple(steps.dropped))
 
@@ -147,7 +144,7 @@ def _say(chat: Conversation, message: Any, steps: _Steps) -> None:
     if message.get("is_demo") and "step_id" in said:
         said["is_copied_context"] = True
     if plain.get("role") == "assistant":
-        thinking = _thinking(message.get("thinking_blocks"))
+        thinking = thinking_of(message.get("thinking_blocks"))
         if thinking and "reasoning_content" not in said:
             said["reasoning_content"] = thinking
         if not message.get("is_demo"):
@@ -261,15 +258,6 @@ def _plain_message(item: Any) -> Any:
     return {**rest, "content": content}
 
 
-def _thinking(blocks: Any) -> str | None:
-    """Return the text of Anthropic's thinking blocks."""
-    listed = blocks if isinstance(blocks, list) else []
-    found = [
-        block["thinking"] for block in listed if isinstance(block, dict) and isinstance(block.get("thinking"), str)
-    ]
-    return "\n".join(found) or None
-
-
 def _config(body: dict[str, Any]) -> dict[str, Any] | None:
     given = body.get("replay_config")
     config = decode_sound(given) if isinstance(given, str) else given
@@ -288,15 +276,12 @@ def _model(body: dict[str, Any], config: dict[str, Any]) -> str | None:
     return text_or_none(model.get("name") if isinstance(model, dict) else body.get("model_name"))
 
 
-def _task(body: dict[str, Any], config: dict[str, Any], stem: str) -> dict[str, Any]:
-    """Return task, repo and issue: by what the run says, else by the file's name where that is an instance id."""
+def _task(body: dict[str, Any], config: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return task, repo and issue: by what the run says, else by the file's name."""
     problem = config.get("problem_statement")
     problem = problem if isinstance(problem, dict) else {}
-    stated = body.get("instance_id") or problem.get("id")
-    claims = instance_claims(stated) if isinstance(stated, str) and stated else instance_claims(stem)
-    if not stated and "repo" not in claims:
-        return {}
-    url = problem.get("github_url")
+    stated, url = body.get("instance_id") or problem.get("id"), problem.get("github_url")
+    claims = instance_claims(stated) if isinstance(stated, str) and stated else named_claims(source)
     return {**claims, **(url_claims(url) if isinstance(url, str) else {})}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.intake.jsontext import Value
-from ratchet.intake.messages import Conversation, object_of, records_of, text_or_none
+from ratchet.intake.messages import Conversation, object_of, records_of, text_or_none, thinking_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import inside, roots
 
@@ -163,6 +163,9 @@ def _say(chat: Conversation, message: dict[str, Any], waiting: list[dict[str, An
         plain["tool_calls"] = [_call(call) for call in _list(plain["tool_calls"])]
     step = chat.add(plain)
     if role == "assistant":
+        thoughts = _thoughts(message.get("raw_data"))
+        if thoughts and "reasoning_content" not in step:
+            step["reasoning_content"] = thoughts
         metrics = _metrics(message)
         if metrics:
             step["metrics"] = metrics
@@ -179,6 +182,16 @@ def _call(call: Any) -> dict[str, Any]:
     if rest.get("requestor") == "assistant":
         del rest["requestor"]
     return {"id": call.get("id"), "function": {"name": call.get("name"), "arguments": call.get("arguments")}, **rest}
+
+
+def _thoughts(raw: Any) -> str | None:
+    """Return the reasoning in a raw answer: as OpenAI-like models give it, or Anthropic's thinking blocks."""
+    if not isinstance(raw, dict):
+        return None
+    message = raw["message"] if isinstance(raw.get("message"), dict) else raw
+    if isinstance(message.get("reasoning_content"), str) and message["reasoning_content"]:
+        return str(message["reasoning_content"])
+    return thinking_of(message.get("thinking_blocks"))
 
 
 def _metrics(message: dict[str, Any]) -> dict[str, Any]:
