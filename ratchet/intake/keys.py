@@ -17,13 +17,14 @@ import json
 import os
 import re
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.errors import IntegrityError, RightsError
 from ratchet.intake.sealed import Key
-from ratchet.rights.events import utc_now
+from ratchet.rights.events import utc
 
 MASTER = "RATCHET_MASTER_KEY_FILE"
 """Environment variable that names the file of the master key."""
@@ -50,7 +51,7 @@ class Keys:
             RightsError: the key was destroyed.
             IntegrityError: the key file was changed, or needs a master key that is not the right one or not given.
         """
-        path = self._path(tenant, grant_id)
+        path = self.path(tenant, grant_id)
         while not path.exists():
             self._refuse_destroyed(tenant, grant_id)
             self._create(path, tenant, grant_id)
@@ -60,7 +61,7 @@ class Keys:
 
     def existing(self, tenant: str, grant_id: str) -> Key:
         """Return the key of a grant. Raises as `get`, and IntegrityError where there is none."""
-        path = self._path(tenant, grant_id)
+        path = self.path(tenant, grant_id)
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -81,12 +82,12 @@ class Keys:
             raise _changed(path)
         return key
 
-    def destroy(self, tenant: str, grant_id: str) -> bool:
+    def destroy(self, tenant: str, grant_id: str, at: datetime) -> bool:
         """Destroy the key of a grant for good; returns whether there was one. Again is no error.
 
         What was sealed with it cannot be read afterwards, and no other key is ever made for the grant.
         """
-        path = self._path(tenant, grant_id)
+        path = self.path(tenant, grant_id)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self._tombstone(path).exists():
             fingerprint = json.loads(path.read_bytes()).get("fingerprint") if path.exists() else None
@@ -94,7 +95,7 @@ class Keys:
                 "tenant": tenant,
                 "grant_id": grant_id,
                 "fingerprint": fingerprint,
-                "destroyed_at": utc_now().isoformat(),
+                "destroyed_at": utc(at).isoformat(),
             }
             _create(self._tombstone(path), canonical_json(record).encode())
         # A crash while the key was made can have left a copy of it beside it.
@@ -104,11 +105,12 @@ class Keys:
 
     def destroyed(self, tenant: str, grant_id: str) -> dict[str, Any] | None:
         """Return the record of a destroyed key (tenant, grant_id, fingerprint, destroyed_at), or None."""
-        path = self._tombstone(self._path(tenant, grant_id))
+        path = self._tombstone(self.path(tenant, grant_id))
         found: dict[str, Any] | None = json.loads(path.read_bytes()) if path.exists() else None
         return found
 
-    def _path(self, tenant: str, grant_id: str) -> Path:
+    def path(self, tenant: str, grant_id: str) -> Path:
+        """Return where the key of a grant is, or would be."""
         return self.home / "keys" / folder_of(tenant) / f"{folder_of(grant_id)}.key"
 
     @staticmethod

@@ -167,13 +167,19 @@ class _Place(NamedTuple):
 
 
 def _places(store: Store, dataset: AuthorisedDataset, head: str | None) -> list[_Place]:
-    """Find the rows of a dataset in the parts of its grants, each part verified."""
-    manifests = published.everything(store, published.recent(store, dataset.tenant, head))
+    """Find the rows of a dataset in the parts of the batches that hold them, each part verified."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    newest = published.recent(store, dataset.tenant, head)
     wanted = [name for name, _ in dataset.records]
+    batches: set[str] = set()
+    for table in summaries.index_tables(store, newest, ["digest", "batch"]):
+        batches.update(table.filter(pc.is_in(table["digest"], value_set=pa.array(wanted)))["batch"].to_pylist())
     files = [
         file
-        for manifest in manifests
-        if manifest.grant_id in dataset.grant_ids
+        for manifest in published.everything(store, newest)
+        if manifest.batch in batches
         for file in manifest.files.get("trajectories", ())
     ]
     found = [_Place(file, _groups(store, file, wanted)) for file in files]

@@ -1,15 +1,17 @@
 """Summaries: everything before a manifest in three files, so that a chain of thousands is read in a few steps.
 
-Each 64th manifest names one, and a tombstone does, which is how an erasure rewrites the chain at once. The id of a
-summary is `<digest of the manifest that it ends with>-<random>`: a publisher that lost the race, or was killed, leaves
-one that no manifest can ever name, since its end is not the newest manifest any more. Whoever moved the pointer sweeps
-those.
+    <tenant>/summaries/<generation>/<digest of its last manifest's name>-<random>/{chain.jsonl,index.parquet,...}
+
+Each 64th manifest names one, and a tombstone does, which is how an erasure rewrites the chain at once; the generation
+counts tombstones. A publisher that lost the race, or was killed, leaves a summary that no manifest can ever name,
+because its last manifest is not the newest any more, or its generation has passed. Whoever moved the pointer sweeps
+such.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,8 +57,9 @@ def write(
     Raises:
         IntegrityError: a file is not what its manifest names, or what was written does not read back.
     """
-    place = f"{tenant}/summaries/{_stem(head)}-{secrets.token_hex(8)}"
     kept = [one for one in everything(store, newest) if one.erased or one.grant_id != without]
+    generation = sum(one.erased for one in kept) + (without is not None)
+    place = f"{tenant}/summaries/{generation}/{_stem(head)}-{secrets.token_hex(8)}"
     lines = "".join(canonical_json(one) + "\n" for one in kept).encode()
     before = newest[0].summary if newest else None
     index = _without(_index_of(store, before, newest), without)
@@ -71,9 +74,9 @@ def write(
     return Summary(**{kind: _stored(store, f"{place}/{path.name}", path, rows[kind]) for kind, path in made.items()})
 
 
-def index_tables(store: Store, newest: list[BatchManifest]) -> Iterator[pa.Table]:
-    """Yield the whole index, in the order of intake, with the columns of `SUMMARY_INDEX_COLUMNS`."""
-    yield from _index_of(store, newest[0].summary if newest else None, newest)
+def index_tables(store: Store, newest: list[BatchManifest], columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """Yield the whole index, in the order of intake, with these columns of `SUMMARY_INDEX_COLUMNS`, or all of them."""
+    yield from _index_of(store, newest[0].summary if newest else None, newest, columns)
 
 
 def aside_keys(store: Store, newest: list[BatchManifest], *, before: bool = True) -> Iterator[pa.Table]:
@@ -83,30 +86,30 @@ def aside_keys(store: Store, newest: list[BatchManifest], *, before: bool = True
 
 def digests(store: Store, newest: list[BatchManifest], *, before: bool = True) -> Iterator[Digests]:
     """Yield blocks of the digests of all trajectories; without `before` only those of `newest` itself."""
-    summary = newest[0].summary if newest and before else None
-    if summary:
-        yield from (packed(piece["digest"]) for piece in tables.pieces_of(store, summary.index, ["digest"]))
-    for manifest in newest:
-        for file in manifest.files.get("index", ()):
-            yield packed(tables.read(store, file, ["digest"])["digest"])
+    found = _index_of(store, newest[0].summary if newest and before else None, newest, ["digest"])
+    yield from (packed(table["digest"]) for table in found)
 
 
-def sweep(store: Store, tenant: str) -> list[str]:
-    """Delete the summaries that no reader needs and no publisher can use any more; returns the names of their files."""
+def sweep(store: Store, tenant: str) -> None:
+    """Delete the summaries that no reader needs and no publisher can use any more.
+
+    A publisher at work is left alone: what is deleted ends with a manifest that has successors already, or was written
+    before the last erasure.
+    """
     head = store.pointer(pointer(tenant))
     try:
         newest = recent(store, tenant, head)
+        past = everything(store, newest)[:-1]
     except IntegrityError:
         # The chain was rewritten while it was read; whoever did that sweeps.
-        return []
-    live = newest[0].summary if newest else None
-    gone = []
-    for name in store.children(f"{tenant}/summaries"):
-        place = f"{tenant}/summaries/{name}"
-        if not name.startswith(f"{_stem(head)}-") and not (live and live.chain.name.startswith(f"{place}/")):
-            gone += store.names(place)
-            store.delete_all(place)
-    return gone
+        return
+    live = newest[0].summary.chain.name.split("/")[2:4] if newest and newest[0].summary else ["0", ""]
+    for generation in range(int(live[0])):
+        store.delete_all(f"{tenant}/summaries/{generation}")
+    passed = {_stem(None), *(_stem(one.name) for one in past)}
+    for name in store.children(f"{tenant}/summaries/{live[0]}"):
+        if name != live[1] and name.split("-")[0] in passed:
+            store.delete_all(f"{tenant}/summaries/{live[0]}/{name}")
 
 
 def _stem(head: str | None) -> str:
@@ -121,21 +124,23 @@ def _stored(store: Store, name: str, path: Path, rows: int) -> StoredFile:
     return file
 
 
-def _index_of(store: Store, before: Summary | None, newest: list[BatchManifest]) -> Iterator[pa.Table]:
+def _index_of(
+    store: Store, before: Summary | None, newest: list[BatchManifest], columns: Sequence[str] = ()
+) -> Iterator[pa.Table]:
     import pyarrow as pa
 
-    full = schema(SUMMARY_INDEX_COLUMNS)
+    full = schema({name: SUMMARY_INDEX_COLUMNS[name] for name in columns or SUMMARY_INDEX_COLUMNS})
+    stored = [name for name in full.names if name not in ("batch", "ingested_at")] if columns else None
     if before:
-        for piece in tables.pieces_of(store, before.index):
+        for piece in tables.pieces_of(store, before.index, columns or None):
             yield tables.conform(piece, full)
     for manifest in newest:
         at = datetime.fromisoformat(manifest.ingested_at)
         for file in manifest.files.get("index", ()):
-            table = tables.read(store, file)
-            constant = {"batch": manifest.batch, "ingested_at": at}
-            for name, value in constant.items():
-                column = pa.repeat(pa.scalar(value, full.field(name).type), len(table))
-                table = table.append_column(name, column)
+            table = tables.read(store, file, stored)
+            for name, value in (("batch", manifest.batch), ("ingested_at", at)):
+                if name in full.names:
+                    table = table.append_column(name, pa.repeat(pa.scalar(value, full.field(name).type), len(table)))
             yield tables.conform(table, full)
 
 
