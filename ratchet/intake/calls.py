@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 
@@ -26,8 +27,8 @@ class Calls:
     """The calls of one trajectory, in order."""
 
     def __init__(self, name: Callable[[], str]) -> None:
-        """Start with none; `name` gives the trajectory's name, and is asked only where an id is re-issued."""
-        self._name = name
+        """Start with none; `name` gives the trajectory's name, and is asked once, where an id is re-issued at all."""
+        self._name = cache(name)
         self.anomalies: list[str] = []
         self._calls: list[_Call] = []
         self._taken: set[str] = set()

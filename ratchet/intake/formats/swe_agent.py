@@ -27,7 +27,8 @@ from ratchet.intake.sniff import inside, roots
 from ratchet.intake.tasks import instance_claims, named_claims, submission_claims, url_claims
 
 TITLE = "SWE-agent `.traj`"
-LINES = True
+LINES = False
+"""A document that holds several runs says more than the bytes of each of them."""
 KEPT = (
     "`history` as the conversation, demonstrations as copied context; of `trajectory` what `history` lacks (state, "
     "times, repeated tries, the last observation); every attempt of a retry run; `info`, `replay_config` and the rest "

@@ -20,7 +20,8 @@ from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import inside, roots
 
 TITLE = "tau2-bench results"
-LINES = True
+LINES = False
+"""A document that holds several runs says more than the bytes of each of them."""
 KEPT = (
     "messages, the agent's calls and their results, usage and cost per step; the user's own calls beside its next "
     "turn; `task_id`, `seed` and domain; `reward_info`, the task, `info` and every other field under "
