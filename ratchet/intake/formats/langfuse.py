@@ -215,7 +215,7 @@ def _spoken(span: Span, about: dict[str, Any], rest: dict[str, Any]) -> None:
     else:
         span.inputs, span.choices = messages_of(given, "user"), alternatives_of(answer, "assistant")
     if span.kind == "llm":
-        span.tools = _tools(given, rest)
+        span.tools = _tools(given, rest, span.anomalies)
         _calls_of_columns(span, rest)
     elif span.kind != "tool":
         both = {"input": about.get("input"), "output": about.get("output")}
@@ -228,10 +228,10 @@ def _spoken(span: Span, about: dict[str, Any], rest: dict[str, Any]) -> None:
     span.rest = {key: value for key, value in rest.items() if not any(value == one for one in empty)}
 
 
-def _tools(given: Any, rest: dict[str, Any]) -> list[dict[str, Any]]:
+def _tools(given: Any, rest: dict[str, Any], anomalies: list[str]) -> list[dict[str, Any]]:
     """Return the tools of a request, or of the column that later versions have for them, by name."""
     if isinstance(given, dict) and given.get("tools"):
-        return tools_of({"tools": given["tools"]}, []) or []
+        return tools_of({"tools": given["tools"]}, anomalies) or []
     column = decoded(rest.get("toolDefinitions"))
     if not isinstance(column, dict) or not column:
         return []

@@ -79,9 +79,10 @@ def _document(trace: Trace, space: str) -> tuple[dict[str, Any], dict[str, Any],
             owner.refers_to.append(name)
         if tree.agents(chain.spans[0]) == tree.agents(main.spans[0]) and owner is None:
             anomalies.append("separate_history")
-    documents = [_trajectory(*pair, trace, space, anomalies) for pair in zip(chains, names, strict=True)]
-    called = {id(span) for chain in chains for span in chain.spans}
-    rest = [span for span in trace.spans if id(span) not in called and (span.kind != "tool" or span in placed.beside)]
+    told: set[int] = set()
+    documents = [_trajectory(*pair, trace, space, anomalies, told) for pair in zip(chains, names, strict=True)]
+    shown = told | {id(span) for span in trace.spans if span.kind == "tool"} - {id(span) for span in placed.beside}
+    rest = [span for span in trace.spans if id(span) not in shown]
     for chain in chains:
         for span in chain.spans:
             if span.kind != "llm":  # its messages are the steps
@@ -96,12 +97,20 @@ def _document(trace: Trace, space: str) -> tuple[dict[str, Any], dict[str, Any],
 
 
 def _summary(span: Span) -> dict[str, Any]:
-    about = {"metrics": span.metrics, "tool": span.tool, "arguments": span.arguments, "result": span.result}
+    about = {
+        "model": span.model,
+        "metrics": span.metrics,
+        "tool": span.tool,
+        "arguments": span.arguments,
+        "result": span.result,
+    }
     return {**span.summary, **{key: value for key, value in about.items() if value not in (None, {})}}
 
 
-def _trajectory(chain: Chain, name: str, trace: Trace, space: str, anomalies: list[str]) -> dict[str, Any]:
-    """Return a chain as an ATIF document, and note its quirks."""
+def _trajectory(
+    chain: Chain, name: str, trace: Trace, space: str, anomalies: list[str], told: set[int]
+) -> dict[str, Any]:
+    """Return a chain as an ATIF document, and note its quirks, and in `told` the model calls that have a step."""
     model = next((span.model for span in chain.spans if span.model), None)
     agent: dict[str, Any] = {"name": "unknown", "version": "unknown", "model_name": model}
     for span in (chain.spans[0], *Tree(trace.spans).above(chain.spans[0])):
@@ -110,7 +119,6 @@ def _trajectory(chain: Chain, name: str, trace: Trace, space: str, anomalies: li
                 agent[key] = span.agent[key]
     agent["tool_definitions"] = _tools(chain) or None
     talk = Conversation(lambda: name, space)
-    told: set[int] = set()
     for turn in chain.turns:
         item = talk.add(turn.message)
         if turn.refers_to:

@@ -16,7 +16,7 @@ from typing import Any
 from ratchet.intake.calls import Calls
 from ratchet.intake.spans.chains import Chain, Turn, key_of
 from ratchet.intake.spans.content import call
-from ratchet.intake.spans.model import Span, Tree
+from ratchet.intake.spans.model import Span, Tree, decoded
 
 
 @dataclass
@@ -109,7 +109,7 @@ def _join(made: _Made, span: Span, placed: Placed) -> None:
         placed.anomalies.append("result_of_a_span")
     else:
         said = made.answer.message.get("content")
-        if span.result is not None and span.result != said:
+        if span.result is not None and decoded(span.result) != decoded(said):
             about["result"] = span.result
         made.answer.message["span"] = about
     placed.results[span.id] = made.answer
