@@ -1,60 +1,64 @@
-"""The sample files of the formats: what a reader makes of one, and what a trajectory says in short."""
+"""Sample files of the formats, read as the intake reads them, for the tests of the readers."""
 
-from __future__ import annotations
-
+import json
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
-from ratchet.contracts.trajectory import Trajectory, text_of
-from ratchet.intake.formats import named
-from ratchet.intake.records import Record, Rejected
+from ratchet.intake.formats import named, recognise
+from ratchet.intake.records import Rejected
 from ratchet.intake.validate import trajectory_of
 
 SAMPLES = Path(__file__).parent / "samples"
 
 
-class Read(NamedTuple):
-    """One record of a sample."""
-
-    trajectory: Trajectory
-    anomalies: Counter[str]
-    record: Record
+def raw(format, name):
+    return (SAMPLES / format / name).read_bytes()
 
 
-def read_sample(format: str, name: str) -> tuple[list[Read], list[Rejected]]:
-    """Read a sample by its own reader; every record must become a trajectory."""
-    stored, rejected = [], []
-    for item in named(format).read((SAMPLES / format / name).read_bytes(), name):
-        if isinstance(item, Rejected):
-            rejected.append(item)
-        else:
-            made = trajectory_of(item, tenant="acme", grant_id="g")
-            stored.append(Read(made, Counter(item.anomalies), item))
-    return stored, rejected
+def plain(format, name):
+    """The sample as Python's own decoder has it: one value, or a list of lines."""
+    text = raw(format, name).decode()
+    if name.endswith(".jsonl"):
+        return [json.loads(line) for line in text.split("\n") if line]
+    return json.loads(text)
 
 
-def only(format: str, name: str) -> Read:
-    """Read a sample that holds one sound record."""
-    (read,), rejected = read_sample(format, name)
-    assert rejected == []
-    return read
+def items(format, name, data=None):
+    return list(named(format).read(raw(format, name) if data is None else data, name))
 
 
-def talk(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """Return who said what."""
-    return [(step.source, text_of(step.message)) for step in trajectory.steps]
+def logs(format, name, data=None):
+    """Every readable record as (record, trajectory), in order."""
+    found = [item for item in items(format, name, data) if not isinstance(item, Rejected)]
+    return [(item, trajectory_of(item, tenant="acme", grant_id="g")) for item in found]
 
 
-def answers(trajectory: Trajectory) -> list[tuple[str, dict[str, object], str | None]]:
-    """Return every call with its arguments and the result it got, None for none."""
-    results = {
-        result.source_call_id: text_of(result.content)
+def log(format, name, data=None):
+    ((record, trajectory),) = logs(format, name, data)
+    return record, trajectory
+
+
+def rejected(format, data):
+    """Codes of what a source is rejected for."""
+    found = named(format).read(data if isinstance(data, bytes) else json.dumps(data).encode(), "x.json")
+    return [item.code for item in found if isinstance(item, Rejected)]
+
+
+def noted(record):
+    return Counter(record.anomalies)
+
+
+def calls(trajectory):
+    """(name, arguments, text of the call's own answer or None) of every call, in order."""
+    answers = {
+        result.source_call_id: result.content
         for step in trajectory.steps
         for result in (step.observation.results if step.observation else ())
+        if result.source_call_id is not None
     }
-    return [
-        (call.function_name, call.arguments, results.get(call.tool_call_id))
-        for step in trajectory.steps
-        for call in step.tool_calls or ()
-    ]
+    made = [call for step in trajectory.steps for call in step.tool_calls or ()]
+    return [(call.function_name, call.arguments, answers.get(call.tool_call_id)) for call in made]
+
+
+def recognised(format, name, data=None):
+    return recognise(raw(format, name) if data is None else data, name)

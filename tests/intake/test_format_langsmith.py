@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sample_files import answers, only, read_sample, talk
+from span_files import answers, only, read_sample, talk
 
 REFUND = [("refund", {"order": 7}, '{"ok": true}')]
 TALK = [("system", "You handle refunds."), ("user", "Refund order 7"), ("agent", ""), ("agent", "Refunded.")]

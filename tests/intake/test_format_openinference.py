@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sample_files import SAMPLES, answers, only, read_sample, talk
+from span_files import SAMPLES, answers, only, read_sample, talk
 
 from ratchet.intake.formats import recognise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from sample_files import SAMPLES, answers, only, read_sample, talk
+from span_files import SAMPLES, answers, only, read_sample, talk
 
 from ratchet.contracts.trajectory import ContentPart
 from ratchet.intake.formats import recognise
