@@ -8,7 +8,7 @@ import json
 from collections import Counter
 
 import pytest
-from sample_files import SAMPLES, plain
+from log_samples import SAMPLES, plain
 
 from ratchet.intake.formats import named as reader
 from ratchet.intake.formats import recognise

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sample_files import SAMPLES, calls, log, noted, plain, raw, recognised, rejected
+from log_samples import SAMPLES, calls, log, noted, plain, raw, recognised, rejected
 
 FORMAT = "mini_swe_agent"
 FILES = sorted(path.name for path in (SAMPLES / FORMAT).iterdir())

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sample_files import SAMPLES, calls, log, logs, noted, plain, raw, recognised, rejected
+from log_samples import SAMPLES, calls, log, logs, noted, plain, raw, recognised, rejected
 
 FORMAT = "swe_agent"
 FILES = sorted(path.name for path in (SAMPLES / FORMAT).iterdir())

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sample_files import calls, log, logs, noted, plain, raw, recognised, rejected
+from log_samples import calls, log, logs, noted, plain, raw, recognised, rejected
 
 FORMAT = "tau2_bench"
 
