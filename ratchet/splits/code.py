@@ -2,9 +2,8 @@
 
 Covered: Python that parses, every function and method of 24 syntax nodes or more, nested ones included. Bound names
 are numbered in the order in which they appear, constant expressions are folded, docstrings and annotations dropped;
-free names, attributes, keywords and decorators are kept. Not covered: other languages and text that does not parse;
-they are counted as unread, and word n-grams still see them. A token digest for them would be one more function beside
-`functions`.
+free names, attributes, keywords and decorators are kept. Other languages and Python that does not parse are read as
+`tokens`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ratchet import pyast
 from ratchet.contracts.canonical import digest_bytes
+from ratchet.splits.braces import brace_blocks
 
 SMALLEST = 24
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1", re.MULTILINE | re.DOTALL)
@@ -57,15 +57,18 @@ class Functions(NamedTuple):
 
 
 def blocks(text: str) -> list[str]:
-    """Code inside prose: fenced blocks, else definitions with the lines that are indented under them.
+    """Code inside prose: fenced blocks, else definitions with the lines that are indented under them or in braces.
 
     A gutter of line numbers (`12 | code`) is removed first.
     """
     fenced = [textwrap.dedent(match.group(2)) for match in _FENCE.finditer(text)]
-    if fenced or "def " not in text:
+    if fenced or not ("def " in text or "{" in text):
         return fenced
-    lines = _NUMBERED.sub("", text).splitlines()
-    found: list[str] = []
+    plain = _NUMBERED.sub("", text)
+    found = brace_blocks(plain)
+    if "def " not in text:
+        return found
+    lines = plain.splitlines()
     at = 0
     while at < len(lines):
         if not _DEFINITION.match(lines[at]):

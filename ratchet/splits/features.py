@@ -8,6 +8,7 @@ more (a patch, a source); word 5-grams of the text; digests of the functions' sy
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratchet.contracts.environment import Task
-from ratchet.splits.code import Function, blocks, functions
+from ratchet.splits.code import Function, Functions, blocks, functions
 from ratchet.splits.evidence import Boilerplate, Document
+from ratchet.splits.grammars import likely
 from ratchet.splits.identifiers import Names, key_of, names_of
 from ratchet.splits.text import LONG_GRAM, SHINGLE, Hashes, canonical_digest, contains, grams, hash_words, words
+from ratchet.splits.tokens import token_functions
 
 CONTAINMENT = 0.5
 JACCARD = 0.8
@@ -75,7 +78,8 @@ def _extract(
     read: Iterable[str], whole: Iterable[str], pieces: Iterable[str], names: Names, common: Common | None
 ) -> Features:
     hashed = tuple((text, hash_words(words(text))) for text in read)
-    whole, pieces = list(whole), [*pieces, *(block for text in whole for block in blocks(text))]
+    whole = list(whole)
+    pieces = [*pieces, *(block for text in whole for block in blocks(text))]
     texts = {found: text for text in whole if (found := canonical_digest(text))}
     prompt = next(iter(texts), None)
     found_functions: dict[str, Function] = {}
@@ -83,18 +87,27 @@ def _extract(
     for piece in pieces:
         if len(piece.split()) >= SMALLEST_TEXT and (found := canonical_digest(piece)):
             texts.setdefault(found, piece)
-        if "def " in piece:
-            # Prose around code does not parse as a whole; its blocks do.
-            read_functions = [functions(piece)]
-            if not read_functions[0].parsed:
-                read_functions = [functions(block) for block in blocks(piece)] or read_functions
-            unread += sum(not one.parsed for one in read_functions)
-            found_functions.update((one.digest, one) for group in read_functions for one in group.found)
+        for one in read_functions(piece):
+            unread += not one.parsed
+            found_functions.update((function.digest, function) for function in one.found)
     short, long = _grams(hashed, common.shingles if common else None)
     if common:
         texts = {key: text for key, text in texts.items() if key not in common.digests}
         found_functions = {key: one for key, one in found_functions.items() if key not in common.digests}
     return Features(hashed, names, texts, prompt, found_functions, short, long, unread)
+
+
+def read_functions(piece: str) -> list[Functions]:
+    """What each part of a piece of code holds: Python by its syntax tree, all else by tokens; nothing for prose."""
+    if "def " in piece:
+        # Prose around code does not parse as a whole; its blocks do.
+        found = [functions(piece)]
+        if found[0].parsed:
+            return found
+        parts = blocks(piece) or [piece]
+        return [one if (one := functions(part)).parsed else token_functions(part, ("python",)) for part in parts]
+    languages = likely(piece)
+    return [token_functions(piece, languages)] if languages else []
 
 
 def _grams(hashed: Iterable[tuple[str, Hashes]], common: Hashes | None) -> tuple[Hashes, Hashes]:
@@ -112,6 +125,11 @@ def _grams(hashed: Iterable[tuple[str, Hashes]], common: Hashes | None) -> tuple
         shorts.append(short)
         longs.append(long)
     return np.unique(np.concatenate(shorts)), np.unique(np.concatenate(longs))
+
+
+def needed(size: int) -> int:
+    """How many shingles of a set of `size` another must hold to be `near`, at least."""
+    return math.ceil(CONTAINMENT * size)
 
 
 def near(shared: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -21,9 +21,10 @@ import numpy as np
 from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import Splits
 from ratchet.splits.evidence import Boilerplate
-from ratchet.splits.features import Features, near
+from ratchet.splits.features import Features, near, needed
 from ratchet.splits.identifiers import Mentions, issue_key, key_of
-from ratchet.splits.text import SHINGLE, Hashes, Index, contains, grams, hash_words, words
+from ratchet.splits.near_duplicates import pairs_of_runs
+from ratchet.splits.text import SHINGLE, Hashes, contains, grams, hash_words, words
 from ratchet.splits.unions import Groups
 
 COMMON_SHARE = 0.05
@@ -91,11 +92,41 @@ def _join_all(groups: Groups, owned: dict[_Value, list[int]]) -> None:
 
 
 def _join_near(groups: Groups, shingles: Sequence[Hashes]) -> None:
-    index = Index(shingles)
-    for number, own in enumerate(shingles):
-        found, shared = index.shared(own)
-        smaller = np.minimum(index.sizes[found], len(own))
-        groups.join([number, *found[near(shared, smaller)].tolist()])
+    """Join what shares half of the smaller set's shingles.
+
+    An exact prefix filter (after Chaudhuri, Ganti and Kaushik 2006, "A primitive operator for similarity joins in data
+    cleaning"): who holds half of a set holds at least one of its rarest `size - size / 2 + 1` shingles, and most of
+    these no other set has at all.
+    """
+    sizes = np.array([len(one) for one in shingles], dtype=np.int64)
+    _, inverse, holders = np.unique(
+        np.concatenate([np.empty(0, dtype=np.uint64), *shingles]), return_inverse=True, return_counts=True
+    )
+    shared = holders[inverse] > 1
+    rare = np.zeros(len(inverse), dtype=np.bool_)
+    ends = np.cumsum(sizes)
+    for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
+        own = holders[inverse[end - size : end]]
+        if size and own.max() > 1:
+            length = size - needed(size) + 1
+            rare[end - size + np.argpartition(own, length - 1)[:length]] = True
+    values, owners, rare = inverse[shared], np.repeat(np.arange(len(sizes)), sizes)[shared], rare[shared]
+    order = np.argsort(values, kind="stable")
+    values, owners, rare = values[order], owners[order], rare[order]
+    starts = np.flatnonzero(np.diff(values, prepend=-1))
+    known = np.array(groups.labels(), dtype=np.int64)
+    seen: set[tuple[int, int]] = set()
+    for left, right in pairs_of_runs(np.arange(len(values)), starts, np.diff(starts, append=len(values))):
+        ones, others = owners[left], owners[right]
+        smaller = np.where(sizes[ones] <= sizes[others], left, right)
+        open_ = rare[smaller] & (known[ones] != known[others])
+        for one, other in zip(ones[open_].tolist(), others[open_].tolist(), strict=True):
+            if (one, other) in seen or groups.find(one) == groups.find(other):
+                continue
+            seen.add((one, other))
+            common = np.count_nonzero(contains(shingles[one], shingles[other]))
+            if near(np.array([common]), np.minimum(sizes[[one]], sizes[[other]]))[0]:
+                groups.join([one, other])
 
 
 def _owners(values: Iterable[Iterable[_Value]]) -> dict[_Value, list[int]]:

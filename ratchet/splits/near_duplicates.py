@@ -192,7 +192,7 @@ class _Spill:
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else order
         lengths = np.diff(starts, append=len(keys))
         parts: list[list[Hashes]] = [[] for _ in range(_PARTS)]
-        for left, right in _pairs(numbers, starts[lengths > 1], lengths[lengths > 1]):
+        for left, right in pairs_of_runs(numbers, starts[lengths > 1], lengths[lengths > 1]):
             small, large = (
                 np.minimum(self.sizes[left], self.sizes[right]),
                 np.maximum(self.sizes[left], self.sizes[right]),
@@ -230,7 +230,7 @@ class _Spill:
         return pairs[similar], similarity[similar], len(pairs)
 
 
-def _pairs(
+def pairs_of_runs(
     numbers: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """All pairs inside each run of `numbers`, which ascend inside a run; at most about `_CHUNK` of them at a time."""
