@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ratchet.contracts.canonical import digest
 from ratchet.contracts.score import Quantity
@@ -43,8 +43,7 @@ class LocalJudge:
 
         self.rubric, self.cost_per_call = rubric, cost_per_call
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(checkpoint)
-        self._model.to(device).eval()
+        self._model = cast(Any, AutoModelForCausalLM.from_pretrained(checkpoint)).to(device).eval()
         self._device = device
         self._lock = threading.Lock()
         self.digest = digest([rubric, instructions(rubric), PROMPT_VERSION, folder_digest(checkpoint)])
