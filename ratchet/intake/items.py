@@ -18,6 +18,7 @@ from ratchet.intake.records import Unreadable
 
 SPACE = "openai_responses"
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_NAMED = ("function_call", "custom_tool_call", "mcp_call")
 _RESULT = ("output", "outputs", "results", "result", "error")
 _ABOUT = ("id", "type", "call_id", "name", "status", "arguments", "input", "server_label", "namespace")
 
@@ -93,7 +94,8 @@ class Items:
         made = step.setdefault("tool_calls", [])
         hosted = item.get("call_id") is None and kind != "function_call"
         given = item.get("id") if hosted else item.get("call_id")
-        name = item["name"] if isinstance(item.get("name"), str) else kind.removesuffix("_call")
+        named = kind in _NAMED or isinstance(item.get("name"), str)
+        name = item.get("name") if named else kind.removesuffix("_call")
         results = {key: item[key] for key in _RESULT if hosted and item.get(key) is not None}
         arguments = item.get("arguments")
         rest = {key: item[key] for key in ("status", "server_label", "namespace") if item.get(key) is not None}

@@ -20,6 +20,7 @@ from ratchet.intake.jsontext import Value, values
 from ratchet.intake.messages import Conversation, object_of, text_or_none, tools_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
+from ratchet.intake.validate import trajectory_of
 
 TITLE = "OpenAI Responses API"
 LINES = False
@@ -75,7 +76,7 @@ def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
             continue
         try:
             entry = entry_of(piece)
-            _chat([entry])
+            _check(entry)
         except Unreadable as error:
             placed.append(Rejected(piece.number, piece.offset, piece.raw, error.code, error.reason))
         else:
@@ -89,6 +90,14 @@ def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
             yield place
         elif id(place) not in continued:
             yield _record(place)
+
+
+def _check(entry: Entry) -> None:
+    """Raise Unreadable where an entry is no valid trajectory alone: it must not cost those that it goes on from."""
+    record = _record(entry)
+    entry.emitted = False
+    own = {name: str(record.claims.get(name, "-")) for name in ("tenant", "grant_id")}
+    trajectory_of(record, tenant=own["tenant"], grant_id=own["grant_id"])
 
 
 def _bare(body: dict[str, Any]) -> bool:
