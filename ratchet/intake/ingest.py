@@ -1,8 +1,12 @@
-"""Ingest: whole folders and files of logs into the canonical trajectory store, under one grant.
+"""Ingest: whole folders, files and prefixes of logs into the canonical trajectory store, under one grant.
 
 The grant is asked first; without a right nothing is read. Every record is then stored whole, with its anomalies, or
 quarantined whole with reason, source, offset and digest. A record that holds a secret is quarantined without its
 content, and the original of a source in which one was found is not stored. Ingesting the same again adds nothing.
+
+Much input is judged by worker processes and published in several batches, so that an ingest that was interrupted has
+kept what it published. The rerun reads everything again and adds what is missing. What comes in does not depend on the
+number of workers.
 """
 
 from __future__ import annotations
@@ -10,46 +14,39 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
-
-from ratchet.contracts.canonical import canonical_json
-from ratchet.contracts.model import Contract
+from ratchet import progress as reporting
 from ratchet.errors import IntakeError
 from ratchet.intake import published
 from ratchet.intake.batch import BatchWriter, Part
+from ratchet.intake.canaries import remembered
+from ratchet.intake.crew import Crew, cores
+from ratchet.intake.cutting import Cutter
 from ratchet.intake.formats import named
-from ratchet.intake.gather import Gathering
+from ratchet.intake.judging import Outcome, Rules, Tally
 from ratchet.intake.keys import Keys
-from ratchet.intake.rows import EVENT_COLUMNS, INDEX_COLUMNS, TRAJECTORY_COLUMNS, event_rows, index_row, table
+from ratchet.intake.report import IntakeReport
 from ratchet.intake.secrets import SecretScanner
+from ratchet.intake.sources import Entry, listed
 from ratchet.rights import Ledger, Right
 from ratchet.store import Store
 
-
-class IntakeReport(Contract):
-    """What one ingest did: `read = stored + duplicates + quarantined`."""
-
-    tenant: str = Field(description="Whose data it is.")
-    grant_id: str = Field(description="Grant it came in under.")
-    sources: int = Field(ge=0, description="Files that were looked at.")
-    read: int = Field(ge=0, description="Records found, readable or not.")
-    stored: int = Field(ge=0, description="Trajectories that are new in the store.")
-    duplicates: int = Field(ge=0, description="Trajectories that the store or this ingest had already.")
-    quarantined: int = Field(ge=0, description="Pieces that were rejected, known ones included.")
-    reasons: Counter[str] = Field(description="Rejected pieces by reason code.")
-    anomalies: Counter[str] = Field(description="Quirks kept, by code, over all occurrences in records that were read.")
-    secrets_found: int = Field(ge=0, description="Records in which a secret was found.")
-    formats: Counter[str] = Field(description="Sources by format.")
-    batch: str | None = Field(description="Name of the batch that was published; None where nothing was new.")
+BATCH_BYTES = 512 << 20
+"""How much input is read before what came of it is published."""
+SMALL_BYTES = 16 << 20
+"""Input up to which this process does the work itself."""
 
 
 def ingest(
     home_store: Store,
     ledger: Ledger,
-    sources: Sequence[Path],
+    sources: Sequence[Path | str],
     *,
     tenant: str,
     grant_id: str,
@@ -57,54 +54,201 @@ def ingest(
     format: str = "auto",
     progress: Callable[[int], object] | None = None,
     canaries: Sequence[str] = (),
+    workers: int | None = None,
+    personal: Literal["keep", "quarantine"] = "keep",
+    personal_engine: Literal["shapes", "presidio"] = "shapes",
 ) -> IntakeReport:
     """Read logs into the store.
 
     Args:
         home_store: the store.
-        ledger: the rights ledger.
-        sources: files, and folders that are walked in sorted order; links and names that begin with a dot are passed
-            over.
+        ledger: the rights ledger; keys and remembered canaries lie in the same home.
+        sources: files, folders that are walked in sorted order, and URLs of what fsspec reaches; links and names that
+            begin with a dot are passed over.
         tenant: whose data it is.
         grant_id: the grant it comes in under.
         at: now, with a zone.
         format: `auto`, or the name of a registered format.
         progress: called with the number of records since the last call.
-        canaries: strings of the tenant that must never come in.
+        canaries: strings that must never come in, beside those that are remembered for the tenant.
+        workers: processes that judge; None for one per core, or none where there is little to do.
+        personal: whether records with personal data are kept and flagged, or set aside.
+        personal_engine: `presidio` to look for names and places too, where that is installed.
 
     Raises:
         RightsError: the grant is missing, expired, withdrawn or another tenant's.
-        IntakeError: a source does not exist or cannot be read, or the format is unknown; nothing was stored.
+        IntakeError: a source does not exist or cannot be read, the format is unknown, or a worker died; of the batch at
+            hand nothing was stored.
         IntegrityError: ledger or store were changed by another hand.
     """
     started = time.monotonic()
     published.pointer(tenant)
     if format != "auto":
         named(format)
+    home = ledger.path.parent.parent
     _right(ledger, grant_id, tenant, at)
-    files = [file for source in sources for file in _walk(Path(source))]
-    gathered = Gathering(tenant, grant_id, SecretScanner(canaries), progress)
-    for path, name in files:
-        gathered.source(_bytes(path), name, format)
-    # Reading may have taken long: a withdrawal or the end of the right meanwhile still counts.
-    right = _right(ledger, grant_id, tenant, at + timedelta(seconds=time.monotonic() - started))
-    # The keys lie beside the ledger, in the home that the store belongs to.
-    keys = Keys(ledger.path.parent.parent)
-    batch, stored = _publish(home_store, gathered, at, right, keys)
+    rules = Rules(
+        tenant=tenant,
+        grant_id=grant_id,
+        canaries=tuple(sorted({*canaries, *remembered(home, tenant)})),
+        quarantine_personal=personal == "quarantine",
+        personal_engine=personal_engine,
+    )
+    names = SecretScanner(rules.canaries)
+    entries = [entry for source in sources for entry in listed(source)]
+    total = sum(entry.size for entry in entries)
+    count = workers if workers is not None else cores() if total > SMALL_BYTES else 1
+    if count < 1:
+        raise IntakeError("workers", seen=count, rule="there must be at least one", remedy="leave it out")
+
+    def right() -> Right:
+        # Reading may take long: a withdrawal or the end of the right meanwhile counts.
+        return _right(ledger, grant_id, tenant, at + timedelta(seconds=time.monotonic() - started))
+
+    run = _Run(home_store, Keys(home), rules, at, right, progress)
+    with reporting.task(f"intake of {tenant}, kB", total >> 10) as tick, run, Crew(rules, count) as crew:
+        run.tick = tick
+        for entry in entries:
+            run.take(entry, format, names.named(entry.name), crew)
+        crew.finish()
+        run.publish()
     return IntakeReport(
         tenant=tenant,
         grant_id=grant_id,
-        sources=len(files),
-        read=gathered.read,
-        stored=stored,
-        duplicates=gathered.duplicates + len(gathered.trajectories) - stored,
-        quarantined=sum(gathered.reasons.values()),
-        reasons=gathered.reasons,
-        anomalies=gathered.anomalies,
-        secrets_found=gathered.secrets,
-        formats=gathered.formats,
-        batch=batch,
+        sources=len(entries),
+        bytes=run.bytes,
+        read=run.tally.read,
+        stored=run.stored,
+        duplicates=run.tally.read - run.tally.reasons.total() - run.stored,
+        quarantined=run.tally.reasons.total(),
+        reasons=run.tally.reasons,
+        anomalies=run.tally.anomalies + Counter({"secret_in_name": run.withheld} if run.withheld else {}),
+        dropped=run.tally.dropped,
+        secrets_found=run.tally.secrets,
+        personal_found=run.tally.flagged,
+        personal=run.tally.personal,
+        formats=run.formats,
+        batches=tuple(run.batches),
+        seconds=time.monotonic() - started,
+        workers=count,
     )
+
+
+@dataclass
+class _Open:
+    """A source of which pieces are under way."""
+
+    path: Path
+    cutter: Cutter
+    held: ExitStack
+    """What keeps its local copy."""
+    under_way: int = 0
+    ended: bool = False
+    clean: bool = True
+    stored: int = 0
+
+
+@dataclass
+class _Run:
+    """What one ingest has come to so far. Its writer's scratch goes when the context ends."""
+
+    store: Store
+    keys: Keys
+    rules: Rules
+    at: datetime
+    right: Callable[[], Right]
+    progress: Callable[[int], object] | None
+    tick: reporting.Tick | None = None
+    tally: Tally = field(default_factory=Tally)
+    formats: Counter[str] = field(default_factory=Counter)
+    batches: list[str] = field(default_factory=list)
+    stored: int = 0
+    bytes: int = 0
+    withheld: int = 0
+    _writer: BatchWriter | None = None
+    _sources: list[published.Source] = field(default_factory=list)
+    _since: int = 0
+    _open: list[_Open] = field(default_factory=list)
+
+    def take(self, entry: Entry, format: str, name: str, crew: Crew) -> None:
+        """Have a source judged, piece by piece."""
+        self.withheld += name != entry.name
+        held = ExitStack()
+        path = held.enter_context(entry.local())
+        source = _Open(path, Cutter(path, name, format), held)
+        self._open.append(source)
+        for piece in source.cutter.pieces():
+            source.under_way += 1
+            crew.submit(piece, partial(self._done, source, piece.length))
+        source.ended = True
+        self._finish(source)
+
+    def publish(self) -> None:
+        """Publish what was kept since the last batch."""
+        if self._writer is None:
+            return
+        self.right()
+        batch = self._writer.publish(self.at, self._sources)
+        self.stored += self._writer.stored
+        if batch:
+            self.batches.append(batch)
+        self._writer.close()
+        self._writer, self._sources, self._since = None, [], 0
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        for source in self._open:
+            source.held.close()
+
+    def _writing(self) -> BatchWriter:
+        if self._writer is None:
+            self._writer = BatchWriter(self.store, self.keys, tenant=self.rules.tenant, grant_id=self.rules.grant_id)
+        return self._writer
+
+    def _done(self, source: _Open, size: int, outcome: Outcome) -> None:
+        until = self.right().retention_until
+        for part in outcome.parts:
+            source.stored += self._writing().add(_retained(part, until))
+        source.clean = source.clean and outcome.clean
+        source.under_way -= 1
+        self.tally.add(outcome.tally)
+        self._since += size
+        if self.progress:
+            self.progress(outcome.tally.read)
+        if self.tick:
+            self.tick(size >> 10, f"{self.tally.read:,} records")
+        self._finish(source)
+        if self._since >= BATCH_BYTES:
+            self.publish()
+
+    def _finish(self, source: _Open) -> None:
+        """Once all of a source was judged, keep its original where it may be kept."""
+        if not source.ended or source.under_way:
+            return
+        whole = source.cutter.whole
+        raw = None
+        if source.clean and source.stored and whole.format:
+            raw = self._writing().raw(source.path, whole.digest)
+        self._writing()
+        self._sources.append(published.Source(name=whole.name, digest=whole.digest, format=whole.format, raw=raw))
+        self.formats[whole.format or "unrecognised"] += 1
+        self.bytes += whole.size
+        source.held.close()
+        self._open.remove(source)
+
+
+def _retained(part: Part, until: datetime | None) -> Part:
+    """Return a part whose index says when the right to it ends."""
+    import pyarrow as pa
+
+    at = part.index.schema.get_field_index("retention_until")
+    kind = part.index.schema.field(at)
+    column = pa.array([until] * len(part.index), type=kind.type)
+    return Part(part.trajectories, part.index.set_column(at, kind, column), part.events, part.quarantine)
 
 
 def _right(ledger: Ledger, grant_id: str, tenant: str, at: datetime) -> Right:
@@ -113,52 +257,3 @@ def _right(ledger: Ledger, grant_id: str, tenant: str, at: datetime) -> Right:
     right = ledger.effective(grant_id, at)
     right.require(purpose=None, tenant=tenant)
     return right
-
-
-def _walk(source: Path) -> list[tuple[Path, str]]:
-    if source.is_file():
-        return [(source, source.name)]
-    if source.is_dir():
-        # A link could lead to another tenant's files.
-        found = sorted(path for path in source.rglob("*") if path.is_file() and not path.is_symlink())
-        names = [(path, path.relative_to(source)) for path in found]
-        return [(path, str(name)) for path, name in names if not any(part.startswith(".") for part in name.parts)]
-    raise IntakeError(str(source), rule="it must be a file or a folder", remedy="check the path")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise IntakeError(
-            str(path),
-            rule=f"it must be readable ({error.strerror})",
-            remedy="nothing was stored; mend it and try again",
-        ) from None
-
-
-def _publish(store: Store, gathered: Gathering, at: datetime, right: Right, keys: Keys) -> tuple[str | None, int]:
-    """Publish what the store does not have yet; returns (batch or None, number of trajectories in it)."""
-    items = list(gathered.trajectories.items())
-    documents = [
-        {"digest": digest, "document": canonical_json(item.model_dump(mode="json", exclude_none=True))}
-        for digest, (item, _) in items
-    ]
-    part = Part(
-        trajectories=table(documents, TRAJECTORY_COLUMNS),
-        index=table(
-            [index_row(item, digest, place, right.retention_until) for digest, (item, place) in items], INDEX_COLUMNS
-        ),
-        events=table([row for digest, (item, _) in items for row in event_rows(item, digest)], EVENT_COLUMNS),
-        quarantine=list(gathered.quarantine.values()),
-    )
-    with BatchWriter(store, keys, tenant=gathered.tenant, grant_id=gathered.grant_id) as writer:
-        writer.add(part)
-        sources = [
-            source.model_copy(update={"raw": writer.raw(gathered.originals[source.raw], source.digest)})
-            if source.raw
-            else source
-            for source in gathered.sources
-        ]
-        batch = writer.publish(at, sources)
-        return batch, writer.stored

@@ -5,6 +5,9 @@ inside), the elements of a top-level array are decoded one at a time. Refused, b
 right: NaN and infinities (`1e999` too), duplicate keys, lone surrogates, invalid UTF-8, integers of more than 4,300
 digits, nesting beyond `MAX_DEPTH`, truncated values. Kept as anomalies: integers beyond 64 bits, UTF-16, a byte order
 mark.
+
+Most values are sound, and are decoded by orjson: `_sound` proves from the text and the decoded value that the strict
+decoder would give the same, and leaves to that decoder whatever it cannot prove.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import orjson
 
 from ratchet.intake.records import Rejected
 
@@ -38,6 +43,10 @@ _SPACE = b" \t\r\n"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|,', re.DOTALL)
 _GAP = re.compile(r"[ \t\r\n,]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_DIGITS = bytes(48 if 48 <= code <= 57 else 32 for code in range(256))
+_LONG_NUMBER = b"0" * 19
+_DEEP = b"\n" + b"  " * MAX_DEPTH
+_UNSOUND = object()
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,15 @@ class Value:
     raw: bytes = field(repr=False)
     value: dict[str, Any] = field(repr=False)
     anomalies: tuple[str, ...] = ()
+
+
+class Lines(bytes):
+    """Whole lines of a JSON Lines source, cut out of it: read line by line, whatever they look like."""
+
+    anomalies: tuple[str, ...] = ()
+    """What was noted at the start of the source, for all its lines."""
+    last = True
+    """Whether the source ends here: its last line may then be cut off."""
 
 
 class _Strict:
@@ -94,6 +112,12 @@ class _Strict:
 
 def decode_sound(text: str) -> Any:
     """Decode a JSON text that stands inside a string (arguments, tools), or return None where it is not sound."""
+    try:
+        value = _sound(text.encode())
+    except UnicodeEncodeError:
+        return None
+    if value is not _UNSOUND:
+        return value
     strict = _Strict()
     try:
         value, end = strict.decode(text, len(text) - len(text.lstrip(" \t\r\n")))
@@ -104,24 +128,52 @@ def decode_sound(text: str) -> Any:
     return value
 
 
+def _sound(raw: bytes) -> Any:
+    """Decode a JSON text of which no rule of this module can complain, or return `_UNSOUND` where that is not proven.
+
+    orjson refuses what is not JSON, NaN, infinities, lone surrogates and bad UTF-8 by itself. It reads integers beyond
+    64 bits as floats: they have 19 digits or more, wherever these stand. It keeps the last of two same keys: written
+    out again, the value then has fewer quotes than the text, unless an escape hides one there. Written out with
+    indentation, a value that is too deep has a line that starts with that many spaces, since line breaks inside strings
+    are escaped.
+    """
+    if b"\\u0022" in raw or _LONG_NUMBER in raw.translate(_DIGITS):
+        return _UNSOUND
+    try:
+        value = orjson.loads(raw)
+        written = orjson.dumps(value, option=orjson.OPT_INDENT_2)
+    except (ValueError, TypeError):  # orjson's own errors are of these types
+        return _UNSOUND
+    return value if written.count(b'"') == raw.count(b'"') and _DEEP not in written else _UNSOUND
+
+
 def values(data: bytes) -> Iterator[Value | Rejected]:
     """Yield every object of a JSON or JSON Lines source, in order, with what was rejected in between."""
     anomalies: tuple[str, ...] = ()
+    if isinstance(data, Lines):
+        for number, (offset, line) in enumerate(_split(data)):
+            yield _one(number, offset, line, data.anomalies, data.last and offset + len(line) == len(data))
+        return
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
             data, anomalies = data.decode("utf-16").encode("utf-8"), ("utf16",)
         except UnicodeError:
             yield _reject(0, 0, data, "not_utf16")
             return
-    elif data.startswith(codecs.BOM_UTF8):
-        data, anomalies = data[3:], ("byte_order_mark",)
+    if data.startswith(codecs.BOM_UTF8):
+        for item in _values(data[3:], ("byte_order_mark",)):
+            yield replace(item, offset=item.offset + 3)
+        return
+    yield from _values(data, anomalies)
+
+
+def _values(data: bytes, anomalies: tuple[str, ...]) -> Iterator[Value | Rejected]:
     lines = json_lines(data)
     if lines is None:
         yield from _document(data, anomalies)
         return
     for number, (offset, line) in enumerate(lines):
-        last_open = offset + len(line) == len(data)
-        yield from _one(number, offset, line, anomalies, last_open)
+        yield _one(number, offset, line, anomalies, offset + len(line) == len(data))
 
 
 def json_lines(data: bytes) -> list[tuple[int, bytes]] | None:
@@ -129,40 +181,63 @@ def json_lines(data: bytes) -> list[tuple[int, bytes]] | None:
 
     Lines of JSON Lines start an object and go on; those of a printed document rarely do.
     """
-    lines: list[tuple[int, bytes]] = []
+    lines = list(_split(data))
+    if len(lines) < 2:
+        return None
+    return lines if 2 * _opening(line for _, line in lines) >= len(lines) else None
+
+
+def looks_like_lines(head: bytes) -> bool:
+    """Whether a long source that starts so is JSON Lines, by the same rule; its last line may be cut off."""
+    head = head.removeprefix(codecs.BOM_UTF8)
+    whole = head[: head.rfind(b"\n")] if b"\n" in head else head
+    lines = [line for _, line in _split(whole)]
+    return bool(lines) and 2 * _opening(lines) >= len(lines)
+
+
+def count_lines(data: bytes) -> int:
+    """Number of lines that are not blank."""
+    # A line that starts with a space is either blank or odd: only then is it worth looking.
+    odd = data.startswith((b"\n", b" ", b"\t", b"\r")) or any(
+        b"\n" + sign in data for sign in (b"\n", b" ", b"\t", b"\r")
+    )
+    if odd:
+        return sum(1 for _ in _split(data))
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+
+def _opening(lines: Iterable[bytes]) -> int:
+    return sum(1 for line in lines if (bare := line.strip(_SPACE)).startswith(b"{") and len(bare) > 1)
+
+
+def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, line) of the lines that are not blank."""
     offset = 0
     for line in data.split(b"\n"):
         if line.strip(_SPACE):
-            lines.append((offset, line))
+            yield offset, line
         offset += len(line) + 1
-    if len(lines) < 2:
-        return None
-    opening = sum(1 for _, line in lines if (bare := line.strip(_SPACE)).startswith(b"{") and len(bare) > 1)
-    return lines if 2 * opening >= len(lines) else None
 
 
-def _one(
-    number: int, offset: int, raw: bytes, anomalies: tuple[str, ...], last_open: bool
-) -> Iterator[Value | Rejected]:
+def _one(number: int, offset: int, raw: bytes, anomalies: tuple[str, ...], last_open: bool) -> Value | Rejected:
+    sound = _sound(raw)
+    if isinstance(sound, dict):
+        return Value(number, offset, raw, sound, anomalies)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        yield _reject(number, offset, raw, "not_utf8")
-        return
+        return _reject(number, offset, raw, "not_utf8")
     strict = _Strict()
     try:
         value, end = strict.decode(text, len(text) - len(text.lstrip(" \t\r\n")))
     except ValueError as error:
         at_end = last_open and isinstance(error, json.JSONDecodeError) and _open_at_end(text)
-        yield _reject(number, offset, raw, "truncated" if at_end else "not_json")
-        return
+        return _reject(number, offset, raw, "truncated" if at_end else "not_json")
     except RecursionError:
-        yield _reject(number, offset, raw, "too_deep")
-        return
+        return _reject(number, offset, raw, "too_deep")
     if text[end:].strip(" \t\r\n"):
-        yield _reject(number, offset, raw, "not_json")
-        return
-    yield _judged(number, offset, raw, value, strict.noted, anomalies)
+        return _reject(number, offset, raw, "not_json")
+    return _judged(number, offset, raw, value, strict.noted, anomalies)
 
 
 def _document(data: bytes, anomalies: tuple[str, ...]) -> Iterator[Value | Rejected]:
@@ -170,7 +245,7 @@ def _document(data: bytes, anomalies: tuple[str, ...]) -> Iterator[Value | Rejec
     if not body:
         return
     if not body.startswith(b"["):
-        yield from _one(0, len(data) - len(body), body, anomalies, True)
+        yield _one(0, len(data) - len(body), body, anomalies, True)
         return
     try:
         text = data.decode("utf-8")

@@ -1,75 +1,113 @@
-"""Secrets are looked for before anything is stored: in the raw bytes and in the decoded strings of every record.
+"""Secrets, found before anything is stored: in the text of a record with everything opened that may hide one.
 
 The rules are those of Kingfisher (in process, offline), patterns of our own for what it leaves out (a lone AWS key
-id, passwords in URLs), and the tenant's canaries. Strings that are JSON themselves, such as call arguments, are
-decoded first; base64 is decoded by Kingfisher, and here for own patterns and canaries. What is found is reported by
-rule name and never by value. Personal data is not looked for here.
+id, passwords in URLs), and the tenant's canaries. `opened` resolves escapes, JSON in strings and base64 first. What is
+found is reported by rule name and never by value.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+import zipfile
+import zlib
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING
 
-from ratchet.intake.jsontext import decode_sound
+from ratchet.contracts.canonical import digest_bytes
+from ratchet.errors import IntakeError
+from ratchet.intake.opened import opened
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
 
+MIN_CANARY = 6
+"""Fewest characters of a canary: a shorter one would be found everywhere."""
+MAX_UNPACKED_BYTES = 1 << 30
+"""Stated size of an archive's members up to which they are searched."""
 # Each pattern has a literal that must occur: looking for that first is about 50 times as fast.
 _OWN = {
-    "own.aws-key-id": (("AKIA", "ASIA"), re.compile(r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b(?<!EXAMPLE)")),
+    "own.aws-key-id": ((b"AKIA", b"ASIA"), re.compile(rb"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b(?<!EXAMPLE)")),
     "own.url-password": (
-        ("://",),
+        (b"://",),
         re.compile(
-            r"://[^\s:/@\"'<>{}$]{1,64}:(?!(?:pass(?:word)?|secret|pw|x+|\*+)@)[^\s:/@\"'<>{}$]{6,128}@[\w.-]",
+            rb"://[^\s:/@\"'<>{}$]{1,64}:(?!(?:pass(?:word)?|secret|pw|x+|\*+)@)[^\s:/@\"'<>{}$]{6,128}@[\w.-]",
             re.IGNORECASE,
         ),
     ),
-    "own.private-key": (("PRIVATE KEY-----",), re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
+    "own.private-key": ((b"PRIVATE KEY-----",), re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
 }
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}")
-_LAYERS = 3
 
 
 class SecretScanner:
     """Finds secrets by rule name."""
 
     def __init__(self, canaries: Sequence[str] = ()) -> None:
-        """Take the tenant's canaries: strings that must never come in, of at least 6 characters."""
-        self._canaries = tuple(canary for canary in canaries if len(canary) >= 6)
+        """Take the tenant's canaries: strings that must never come in.
+
+        Raises:
+            IntakeError: one is too short.
+        """
+        for number, canary in enumerate(canaries, 1):
+            if len(canary) < MIN_CANARY:
+                raise IntakeError(
+                    f"canary {number}",
+                    seen=f"{len(canary)} characters",
+                    rule=f"a canary has at least {MIN_CANARY}",
+                    remedy="take a longer one, which no honest log holds by chance",
+                )
+        self._canaries = tuple(canary.encode() for canary in canaries)
         self._scanner = _kingfisher()
+        self.text = lru_cache(maxsize=1024)(self._text)
+        """Like `found`, for a short text such as a file name or a reason, remembered."""
 
-    def raw(self, data: bytes) -> set[str]:
-        """Return the names of the rules that find something in bytes as they are."""
-        text = data.decode("utf-8", "replace")
-        return self._by_kingfisher(data) | self._own(text)
+    def found(self, piece: bytes) -> set[str]:
+        """Return the names of the rules that find something in a piece as it is or opened."""
+        return self._found(opened(piece))
 
-    def record(self, raw: bytes, value: Any) -> set[str]:
-        """Return the names of the rules that find something in a record's bytes or in its decoded strings."""
-        decoded = "\n".join(_strings(value))
-        return self.raw(raw) | self.raw(decoded.encode("utf-8", "replace"))
+    def packed(self, data: bytes) -> set[str]:
+        """Like `found`, for every member of a ZIP archive; `unread` stands for one that could not be searched."""
+        if not data.startswith(b"PK"):
+            return set()
+        found: set[str] = set()
+        try:
+            with zipfile.ZipFile(BytesIO(data)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > MAX_UNPACKED_BYTES:
+                    return {"unread"}
+                for member in archive.infolist():
+                    found |= self.text(member.filename) | self.found(archive.read(member))
+        except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
+            return {"unread"}
+        return found
 
-    def _by_kingfisher(self, data: bytes) -> set[str]:
-        return {finding.rule_id for finding in self._scanner.scan(data) if finding.visible}
+    def among(self, texts: Sequence[bytes]) -> dict[int, set[str]]:
+        """Search opened texts together, and one by one only where something is found in all of them.
 
-    def _own(self, text: str, layer: int = 0) -> set[str]:
-        found = {
+        Returns:
+            The names of the rules that find something, by the position of the text.
+        """
+        if not self._found(b"\n".join(texts)):
+            return {}
+        each = ((at, self._found(text)) for at, text in enumerate(texts))
+        return {at: rules for at, rules in each if rules}
+
+    def named(self, name: str) -> str:
+        """Return a name, or what stands for it where a secret is in it."""
+        return f"withheld-{digest_bytes(name.encode('utf-8', 'surrogateescape'))[:16]}" if self.text(name) else name
+
+    def _text(self, text: str) -> frozenset[str]:
+        return frozenset(self.found(text.encode("utf-8", "surrogateescape")))
+
+    def _found(self, text: bytes) -> set[str]:
+        found = {finding.rule_id for finding in self._scanner.scan(text) if finding.visible}
+        found |= {
             name
             for name, (literals, pattern) in _OWN.items()
             if any(literal in text for literal in literals) and pattern.search(text)
         }
         if any(canary in text for canary in self._canaries):
             found.add("canary")
-        if layer < _LAYERS:
-            for match in _BASE64.finditer(text):
-                decoded = _from_base64(match.group())
-                if decoded is not None:
-                    found |= self._own(decoded, layer + 1)
         return found
 
 
@@ -78,31 +116,6 @@ def _kingfisher() -> Scanner:
     # Compiling the rules takes about 5 s once; they are then read from the user's cache folder.
     from kingfisher_sdk import DetectionPolicy, Rules, Scanner
 
-    # A comment inside a log must not be able to switch the search off.
-    policy = DetectionPolicy(inline_ignores=False, markup_context=False)
-    return Scanner(Rules(), redact=True, policy=policy)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield every string of a JSON value; one that holds JSON is opened too."""
-    pending: list[tuple[Any, int]] = [(value, 0)]
-    while pending:
-        item, layer = pending.pop()
-        if isinstance(item, str):
-            yield item
-            if layer < _LAYERS and item.lstrip().startswith(("{", "[")):
-                pending.append((decode_sound(item), layer + 1))
-        elif isinstance(item, dict):
-            pending.extend((child, layer) for pair in item.items() for child in pair)
-        elif isinstance(item, list):
-            pending.extend((child, layer) for child in item)
-
-
-def _from_base64(text: str) -> str | None:
-    padded = text.rstrip("=").replace("-", "+").replace("_", "/")
-    try:
-        decoded = base64.b64decode(padded + "=" * (-len(padded) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    plain = decoded.decode("utf-8", "ignore")
-    return plain if 2 * len(plain) >= len(decoded) else None
+    # A comment inside a log must not be able to switch the search off. Base64 is opened before, url-safe too.
+    policy = DetectionPolicy(inline_ignores=False, markup_context=False, base64_max_depth=0)
+    return Scanner(Rules(), base64=False, redact=True, policy=policy)

@@ -8,7 +8,8 @@ import string
 import pytest
 from intake_world import chat, world
 
-from ratchet.intake.published import chain, quarantined
+from ratchet.intake.published import chain
+from ratchet.intake.read import quarantined
 from ratchet.intake.secrets import SecretScanner
 
 # Made up at run time, so that no file of the repository looks as if it held a key.
@@ -64,7 +65,7 @@ FORMS = {
 def test_a_planted_key_is_found_in_every_form(kind, form):
     scanner = SecretScanner([KEYS["canary"]])
     body = FORMS[form](KEYS[kind])
-    assert scanner.record(json.dumps(body).encode(), body)
+    assert scanner.found(json.dumps(body).encode())
 
 
 def test_a_key_is_stored_and_printed_nowhere_and_its_neighbours_come_in(tmp_path, capfd):
@@ -96,9 +97,9 @@ def test_a_key_is_stored_and_printed_nowhere_and_its_neighbours_come_in(tmp_path
     ],
 )
 def test_what_only_looks_like_one_is_let_in(text):
-    assert SecretScanner().record(json.dumps(chat({"role": "user", "content": text})).encode(), text) == set()
+    assert SecretScanner().found(json.dumps(chat({"role": "user", "content": text})).encode()) == set()
 
 
 def test_a_comment_in_the_log_cannot_switch_the_search_off():
     line = f"{KEYS['github']} # kingfisher:ignore gitleaks:allow"
-    assert SecretScanner().raw(line.encode())
+    assert SecretScanner().found(line.encode())
