@@ -57,7 +57,7 @@ class Conversation:
         if role in RESULTS:
             self._on_result = True
             return self._attach(message)
-        if role not in SOURCES:
+        if not isinstance(role, str) or role not in SOURCES:
             raise Unreadable(
                 "unknown_role", "a message's role must be system, developer, user, assistant, tool or function"
             )

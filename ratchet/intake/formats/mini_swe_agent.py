@@ -137,12 +137,17 @@ def _answer(chat: Conversation, response: dict[str, Any]) -> dict[str, Any]:
         if part.get("type") == "message":
             content = part.get("content")
             said += content if isinstance(content, list) else [content]
+            other.append({key: value for key, value in part.items() if key != "content"})
         elif part.get("type") == "function_call":
             beside = {key: value for key, value in part.items() if key not in ("type", "call_id", "name", "arguments")}
             function = {"name": part.get("name"), "arguments": part.get("arguments")}
             calls.append({"id": part.get("call_id"), "type": "function", "function": function, **_renamed(beside)})
         elif part.get("type") == "reasoning":
-            listed = [*(part.get("summary") or []), *(part.get("content") or [])]
+            listed = [
+                item
+                for key in ("summary", "content")
+                for item in (part[key] if isinstance(part.get(key), list) else ())
+            ]
             thoughts += [
                 item["text"] for item in listed if isinstance(item, dict) and isinstance(item.get("text"), str)
             ]

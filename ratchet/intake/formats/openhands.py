@@ -26,7 +26,9 @@ KEPT = (
     "no model read or wrote, `metadata`, `metrics`, `test_result` and the rest under `extra.openhands`; the patch as "
     "the deliverable `submission.diff`; task and repo from the instance"
 )
-DROPPED = "copies of a model's response on the second and later events that it caused"
+DROPPED = (
+    "copies of a model's response on the second and later events that it caused; all but the last report of an ACP call"
+)
 
 _KIND = re.compile(r'"(\w+Event|Condensation\w*|UserRejectObservation)"')
 _RUN = {"test_result", "metadata", "instruction", "instance", "metrics", "git_patch"}
@@ -118,7 +120,9 @@ def _record(item: Value, source: str) -> Record:
     claims = _task(body, instance, source)
     if patch is not None or telling.finished:
         claims["deliverable"] = deliverable(telling.finished, patch)
-    return Record(item.number, item.offset, item.raw, document, claims, telling.chat.anomalies())
+    return Record(
+        item.number, item.offset, item.raw, document, claims, telling.chat.anomalies(), tuple(telling.dropped)
+    )
 
 
 def _task(body: dict[str, Any], instance: dict[str, Any], source: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@
 its steps, and holds the tries that the model was asked to repeat, which never entered the conversation: both are kept
 beside the step. Demonstrations inside a history (`is_demo`) are copied context. An action in plain text stays the text
 that the model wrote, and its observation the message that the model read: a call made of them would train a turn that
-never was. The last observation, which no message repeats in 0.x, is the result of the last step.
+never was. The last observation, which no message repeats in 0.x, is the result of the last step. Demonstrations in YAML
+are not read.
 """
 
 from __future__ import annotations

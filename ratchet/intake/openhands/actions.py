@@ -23,7 +23,7 @@ _THOUGHT = ("thought", "reasoning_content")
 class Actions(Telling):
     """A stream of actions and observations."""
 
-    _made: dict[Any, str]
+    _made: dict[str, str]
     _steps: dict[str, dict[str, Any]]
 
     def tell(self, events: list[Any]) -> None:
@@ -35,21 +35,21 @@ class Actions(Telling):
         self._made, self._steps = {}, {}
         for position, item in enumerate(events):
             pair = item if isinstance(item, list) else [item]
-            key: Any = None
+            key = ""
             for event in pair:
                 if not isinstance(event, dict):
                     raise Unreadable("bad_event", "an event must be an object")
                 if not event:
                     continue
                 if isinstance(event.get("action"), str):
-                    key = event.get("id", f"{position}")
+                    key = str(event.get("id", position))
                     self._action(event, key)
                 elif isinstance(event.get("observation"), str):
-                    self._observation(event, event.get("cause", key))
+                    self._observation(event, str(event.get("cause", key)))
                 else:
                     raise Unreadable("bad_event", "an event must name its action or its observation")
 
-    def _action(self, event: dict[str, Any], key: Any) -> None:
+    def _action(self, event: dict[str, Any], key: str) -> None:
         kind, source = event["action"], event.get("source")
         args = event.get("args") or {}
         if not isinstance(args, dict):
@@ -67,8 +67,8 @@ class Actions(Telling):
             if isinstance(meta, dict):
                 self._made[key] = self._called(event, args, meta)
             else:
-                self._made[key] = str(key)
-                self._acted(event, args, str(key))
+                self._made[key] = key
+                self._acted(event, args, key)
 
     def _message(self, event: dict[str, Any], args: dict[str, Any], role: str) -> None:
         self.offered(args.get("tools"))
@@ -90,7 +90,9 @@ class Actions(Telling):
         name, given = meta.get("function_name"), meta.get("tool_call_id")
         own = {key: value for key, value in args.items() if key not in _THOUGHT}
         step = self._steps.get(str(response.get("id"))) if response.get("id") else None
-        if step is None:
+        if step is not None:
+            self.dropped.append("tool_call_metadata.model_response")
+        else:
             step = self._answer(event, args, response, {"id": given, "function": {"name": name, "arguments": own}})
             if response.get("id"):
                 self._steps[str(response["id"])] = step
@@ -101,9 +103,8 @@ class Actions(Telling):
             call = self.chat.call(step["step_id"], len(made), given, name, own, {})
             made.append(call)
         rest = {key: value for key, value in own.items() if call["arguments"].get(key) != value and value is not None}
-        beside = {key: event[key] for key in ("id", "action", "timestamp") if key in event} | (
-            {"args": rest} if rest else {}
-        )
+        beside = {key: value for key, value in event.items() if key not in ("source", "args", "tool_call_metadata")}
+        beside |= {"args": rest} if rest else {}
         call.setdefault("extra", {}).setdefault(SPACE, {})["event"] = beside
         return str(given)
 
@@ -137,10 +138,11 @@ class Actions(Telling):
             message["reasoning_content"] = reasoning
         self.chat.add({**message, **told(event, "timestamp", "action", "args")})
 
-    def _observation(self, event: dict[str, Any], cause: Any) -> None:
+    def _observation(self, event: dict[str, Any], cause: str) -> None:
         kind, meta = event["observation"], event.get("tool_call_metadata")
         meta = meta if isinstance(meta, dict) else {}
         given = meta.get("tool_call_id") or self._made.get(cause)
+        self.dropped += ["tool_call_metadata.model_response"] * bool(meta.get("model_response"))
         if given is None and kind in _QUIET:
             self.quiet(event, condensed=kind == "condense")
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json
+from ratchet.intake.messages import thinking_of
 from ratchet.intake.openhands.telling import SPACE, Telling, told
 from ratchet.intake.records import Unreadable
 
@@ -74,6 +75,8 @@ class Events(Telling):
         fields = {
             key: value for key, value in message.items() if key not in ("role", "content") and value not in (None, [])
         }
+        if role == "assistant" and "reasoning_content" not in fields and thinking_of(fields.get("thinking_blocks")):
+            fields["reasoning_content"] = thinking_of(fields["thinking_blocks"])
         self._say(role, content, event, "llm_message", "extended_content", **fields)
 
     def _action(self, event: dict[str, Any]) -> None:
@@ -86,21 +89,28 @@ class Events(Telling):
         name = function.get("name") or event.get("tool_name")
         given = logged.get("id") or event.get("tool_call_id")
         own = {key: value for key, value in action.items() if key != "kind"}
-        arguments = function.get("arguments", own)
         self.finished = self.finished or name == "finish" or action.get("kind") == "FinishAction"
         response = event.get("llm_response_id")
         step = self._steps.get(response) if isinstance(response, str) else None
         if step is None:
-            fields = {"reasoning_content": event["reasoning_content"]} if event.get("reasoning_content") else {}
-            step = self._say("assistant", event.get("thought"), event, *_CALL, "thought", "reasoning_content", **fields)
+            reasoning = event.get("reasoning_content") or thinking_of(event.get("thinking_blocks"))
+            fields = {"reasoning_content": reasoning} if reasoning else {}
+            known = (*_CALL, *_ALONE, "thought", "reasoning_content")
+            step = self._say("assistant", event.get("thought"), event, *known, **fields)
             if isinstance(response, str):
                 self._steps[response] = step
+            keep = {key: event[key] for key in _ALONE if event.get(key) is not None}
+        else:
+            # Thought and reasoning are the response's, and stand on its first event.
+            told_first = (*_CALL, "kind", "source", "llm_response_id")
+            keep = {key: value for key, value in event.items() if key not in told_first and value not in (None, [], "")}
         made = step.setdefault("tool_calls", [])
-        keep = {key: event[key] for key in ("id", "security_risk", "summary") if event.get(key) is not None}
-        call = self.chat.call(step["step_id"], len(made), given, name, arguments, {"event": keep} if keep else {})
-        rest = {key: value for key, value in own.items() if call["arguments"].get(key) != value and value is not None}
-        if rest:
-            call.setdefault("extra", {}).setdefault(SPACE, {})["action"] = rest
+        call = self.chat.call(step["step_id"], len(made), given, name, function.get("arguments", own), {"event": keep})
+        beside = {
+            key: value for key, value in action.items() if call["arguments"].get(key) != value and value is not None
+        }
+        rest = {key: value for key, value in logged.items() if key not in _FUNCTION and value is not None}
+        call["extra"][SPACE] |= {name: kept for name, kept in (("action", beside), ("tool_call", rest)) if kept}
         made.append(call)
 
     def _result(self, event: dict[str, Any]) -> None:
@@ -142,11 +152,12 @@ class Events(Telling):
         given = str(event.get("tool_call_id"))
         last = self._reports.pop(given, None)
         if last is None:
+            self.dropped.append("ACPToolCallEvent")
             return
         step = self._say("assistant", "", event, *last)
         name, arguments = last.get("tool_kind") or last.get("title"), last.get("raw_input")
         arguments = arguments if isinstance(arguments, dict) else {} if arguments is None else {"input": arguments}
-        known = ("kind", "tool_call_id", "raw_input", "raw_output", "timestamp")
+        known = ("tool_call_id", "raw_input", "raw_output")
         step["tool_calls"] = [self.chat.call(step["step_id"], 0, given, name, arguments, told(last, *known))]
         output = last.get("raw_output")
         if output is None:
@@ -156,7 +167,10 @@ class Events(Telling):
             self.chat.add({"role": "tool", "tool_call_id": given, "content": text})
 
 
-_CALL = ("tool_call", "action", "tool_name", "tool_call_id", "id", "security_risk", "summary")
+_CALL = ("tool_call", "action", "tool_name", "tool_call_id")
+_ALONE = ("id", "security_risk", "summary")
+"""What an action event says of its own call; the rest it says of the response."""
+_FUNCTION = ("id", "type", "name", "arguments", "function")
 
 
 def _listed(content: Any) -> list[Any]:

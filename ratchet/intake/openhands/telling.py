@@ -20,6 +20,8 @@ class Telling:
         self.model: str | None = None
         self.finished = False
         """Whether the agent said that it was done, rather than running out of turns."""
+        self.dropped: list[str] = []
+        """Names of fields that repeat what is kept already, one per occurrence."""
         self.events: list[dict[str, Any]] = []
         """Events that no model read or wrote: states, recalls, condensations."""
 
