@@ -169,9 +169,9 @@ class BatchWriter:
                 for name in self._written:
                     self.store.delete(name)
                 raise
-            except (ConflictError, IntegrityError) as error:
-                # An erasure that moved the pointer may have deleted what was being read.
-                if isinstance(error, IntegrityError) and self.store.pointer(self._pointer) == head:
+            except (ConflictError, IntegrityError, FileNotFoundError) as error:
+                # Whoever moved the pointer may have deleted what was being read, or written, for the chain before.
+                if not isinstance(error, ConflictError) and self.store.pointer(self._pointer) == head:
                     raise
             time.sleep(random.uniform(0, 0.01 * min(attempt, 20)))
         raise ConflictError(
@@ -271,7 +271,7 @@ class BatchWriter:
         files["quarantine"] = tuple(self._put_aside(batch, number, aside) for number, aside in enumerate(self._aside))
         summary = None
         if len(self._newest) >= summaries.EVERY:
-            summary = summaries.write(self.store, self.tenant, head, self._newest, self._scratch.folder)
+            summary = summaries.write(self.store, self.tenant, self._newest, self._scratch.folder)
         manifest = BatchManifest(
             tenant=self.tenant,
             batch=batch,
@@ -284,9 +284,14 @@ class BatchWriter:
         )
         name = manifest.name
         self.store.create_same(published.manifest_place(self.tenant, name), canonical_json(manifest).encode())
-        self.store.swap(self._pointer, head, name)
-        if summary:
-            summaries.sweep(self.store, self.tenant)
+        try:
+            self.store.swap(self._pointer, head, name)
+        except ConflictError:
+            if summary:
+                summaries.remove(self.store, summary)
+            raise
+        if summary and self._newest[0].summary:
+            summaries.remove(self.store, self._newest[0].summary)
         return batch
 
     def _put(self, kind: str, batch: str, number: int, path: Path, digest: str, rows: int) -> StoredFile:

@@ -105,9 +105,11 @@ def erase(store: Store, home: Path, *, tenant: str, grant_id: str, at: datetime)
     _bury(store, home, tenant, grant_id, at)
     Keys(home).destroy(tenant, grant_id, at)
     removed |= {one.name: one for one in erasable(store, home, tenant=tenant, grant_id=grant_id)}
-    for place in PLACES:
-        store.delete_all(f"{tenant}/{place}/{folder_of(grant_id)}")
-    summaries.sweep(store, tenant)
+    with store.locked(f"{tenant}/refs/erasure"):
+        for place in PLACES:
+            store.delete_all(f"{tenant}/{place}/{folder_of(grant_id)}")
+        newest = published.settled(store, tenant, lambda head: published.recent(store, tenant, head))
+        summaries.remove_earlier(store, tenant, newest)
     scratch.remove(home, tenant, grant_id)
     return list(removed.values())
 
@@ -127,8 +129,8 @@ def _bury(store: Store, home: Path, tenant: str, grant_id: str, at: datetime) ->
             store.create_same(published.manifest_place(tenant, tombstone.name), canonical_json(tombstone).encode())
             store.swap(place, head, tombstone.name)
             return
-        except (ConflictError, IntegrityError) as error:
-            if isinstance(error, IntegrityError) and store.pointer(place) == head:
+        except (ConflictError, IntegrityError, FileNotFoundError) as error:
+            if not isinstance(error, ConflictError) and store.pointer(place) == head:
                 raise
     raise ConflictError(
         place,
@@ -148,7 +150,7 @@ def _tombstone(
 ) -> BatchManifest:
     making = Scratch(home, tenant, grant_id)
     try:
-        summary = summaries.write(store, tenant, head, newest, making.folder, without=grant_id)
+        summary = summaries.write(store, tenant, newest, making.folder, without=grant_id)
     finally:
         making.close()
     return BatchManifest(

@@ -34,7 +34,9 @@ _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 def folder_of(grant_id: str) -> str:
     """Return the part of a name that stands for a grant: its id where that is a slug, else `_` and a digest of it."""
-    return grant_id if _PLAIN_NAME.fullmatch(grant_id) else f"_{digest_bytes(grant_id.encode())[:40]}"
+    if _PLAIN_NAME.fullmatch(grant_id):
+        return grant_id
+    return f"_{digest_bytes(grant_id.encode('utf-8', 'surrogatepass'))[:40]}"
 
 
 class Keys:

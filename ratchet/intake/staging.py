@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ratchet.contracts.canonical import digest
 from ratchet.intake import tables
 from ratchet.intake.digests import DigestSet, packed
+from ratchet.intake.published import changed
 from ratchet.intake.rows import QUARANTINE_COLUMNS, table
 from ratchet.intake.sealed import Key
 
@@ -150,11 +151,15 @@ def opened_entries(data: bytes, key: Key | None, name: str) -> list[dict[str, An
         name: what the file is called in errors.
 
     Raises:
-        IntegrityError: an entry was sealed with another key, or was changed.
+        IntegrityError: an entry was sealed with another key, or the file was changed.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    entries = pq.read_table(BytesIO(data)).to_pylist()
+    try:
+        entries = pq.read_table(BytesIO(data)).to_pylist()
+    except (pa.ArrowException, OSError):
+        raise changed(name) from None
     for entry in entries:
         sealed = entry.pop("content")
         plain = None if sealed is None or key is None else key.unseal_bytes(sealed, entry["digest"], name)

@@ -1,11 +1,10 @@
 """Summaries: everything before a manifest in three files, so that a chain of thousands is read in a few steps.
 
-    <tenant>/summaries/<generation>/<digest of its last manifest's name>-<random>/{chain.jsonl,index.parquet,...}
+    <tenant>/summaries/<generation>/<random>/{chain.jsonl,index.parquet,aside.parquet}
 
-Each 64th manifest names one, and a tombstone does, which is how an erasure rewrites the chain at once; the generation
-counts tombstones. A publisher that lost the race, or was killed, leaves a summary that no manifest can ever name,
-because its last manifest is not the newest any more, or its generation has passed. Whoever moved the pointer sweeps
-such.
+Each 64th manifest names one, and a tombstone does, which is how an erasure rewrites the chain at once. The generation
+counts tombstones: what a publisher that was killed left in an earlier one goes with the next erasure. A publisher that
+lost the race removes its own, and the winner the one that its own has replaced.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratchet.contracts.canonical import canonical_json, digest_bytes
-from ratchet.errors import IntegrityError
+from ratchet.contracts.canonical import canonical_json
 from ratchet.intake import tables
 from ratchet.intake.digests import packed
-from ratchet.intake.published import BatchManifest, StoredFile, Summary, everything, pointer, recent, verify
+from ratchet.intake.published import BatchManifest, StoredFile, Summary, everything, verify
 from ratchet.intake.rows import ASIDE_COLUMNS, INDEX_COLUMNS, schema
 from ratchet.store import Store
 
@@ -38,19 +36,17 @@ SUMMARY_INDEX_COLUMNS = {**INDEX_COLUMNS, "batch": "string", "ingested_at": "tim
 def write(
     store: Store,
     tenant: str,
-    head: str | None,
     newest: list[BatchManifest],
     folder: Path,
     *,
     without: str | None = None,
 ) -> Summary:
-    """Write the summary of all manifests up to `head`, and read it back.
+    """Write the summary of all manifests so far, and read it back.
 
     Args:
         store: the store.
         tenant: whose.
-        head: the newest manifest's name; None where there is none.
-        newest: the manifests as `published.recent` gives them for `head`.
+        newest: the manifests as `published.recent` gives them.
         folder: local folder for files in the making.
         without: a grant of which nothing may be in it but an earlier tombstone.
 
@@ -59,7 +55,7 @@ def write(
     """
     kept = [one for one in everything(store, newest) if one.erased or one.grant_id != without]
     generation = sum(one.erased for one in kept) + (without is not None)
-    place = f"{tenant}/summaries/{generation}/{_stem(head)}-{secrets.token_hex(8)}"
+    place = f"{tenant}/summaries/{generation}/{secrets.token_hex(16)}"
     lines = "".join(canonical_json(one) + "\n" for one in kept).encode()
     before = newest[0].summary if newest else None
     index = _without(_index_of(store, before, newest), without)
@@ -90,30 +86,16 @@ def digests(store: Store, newest: list[BatchManifest], *, before: bool = True) -
     yield from (packed(table["digest"]) for table in found)
 
 
-def sweep(store: Store, tenant: str) -> None:
-    """Delete the summaries that no reader needs and no publisher can use any more.
+def remove(store: Store, summary: Summary) -> None:
+    """Delete a summary that no manifest which a reader opens names any more."""
+    store.delete_all(summary.chain.name.rpartition("/")[0])
 
-    A publisher at work is left alone: what is deleted ends with a manifest that has successors already, or was written
-    before the last erasure.
-    """
-    head = store.pointer(pointer(tenant))
-    try:
-        newest = recent(store, tenant, head)
-        past = everything(store, newest)[:-1]
-    except IntegrityError:
-        # The chain was rewritten while it was read; whoever did that sweeps.
-        return
-    live = newest[0].summary.chain.name.split("/")[2:4] if newest and newest[0].summary else ["0", ""]
-    for generation in range(int(live[0])):
+
+def remove_earlier(store: Store, tenant: str, newest: list[BatchManifest]) -> None:
+    """Delete the summaries of all generations before the present one, whoever left them there."""
+    summary = newest[0].summary if newest else None
+    for generation in range(int(summary.chain.name.split("/")[2]) if summary else 0):
         store.delete_all(f"{tenant}/summaries/{generation}")
-    passed = {_stem(None), *(_stem(one.name) for one in past)}
-    for name in store.children(f"{tenant}/summaries/{live[0]}"):
-        if name != live[1] and name.split("-")[0] in passed:
-            store.delete_all(f"{tenant}/summaries/{live[0]}/{name}")
-
-
-def _stem(head: str | None) -> str:
-    return digest_bytes((head or "").encode())[:32]
 
 
 def _stored(store: Store, name: str, path: Path, rows: int) -> StoredFile:
