@@ -64,9 +64,10 @@ def entry_of(item: Value) -> Entry:
     asked, answered = merged.get("input"), merged.get("output")
     if isinstance(asked, str):
         asked = [{"role": "user", "content": asked}]
-    for items in (asked, answered):
+    told = merged.get("instructions")
+    for items in (asked, answered, None if isinstance(told, str) else told):
         if items is not None and not isinstance(items, list):
-            raise Unreadable("bad_item", "input must be a text or an array of items, output an array of items")
+            raise Unreadable("bad_item", "input and instructions must be texts or arrays of items, output an array")
     return Entry(item, merged, asked or [], answered or [], wrapper)
 
 
@@ -86,7 +87,7 @@ def resolve(entries: list[Entry]) -> None:
         if isinstance(item.get("id"), str) and not is_reference(item)
     }
     for entry in entries:
-        entry.asked = [known.get(item["id"], item) if is_reference(item) else item for item in entry.asked]
+        entry.asked = [known.get(str(item.get("id")), item) if is_reference(item) else item for item in entry.asked]
 
 
 def join(entries: list[Entry]) -> None:

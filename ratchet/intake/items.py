@@ -166,7 +166,7 @@ def plain_content(content: Any) -> tuple[Any, dict[str, Any]]:
         if rest:
             beside[str(position)] = rest
     alone = parts[0] if len(parts) == 1 else None
-    if isinstance(alone, dict) and alone.get("type") == "text" and set(alone) <= {"type", "text"}:
+    if isinstance(alone, dict) and set(alone) == {"type", "text"} and isinstance(alone["text"], str):
         return alone["text"], beside
     return parts, beside
 

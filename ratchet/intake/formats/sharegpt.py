@@ -98,6 +98,8 @@ def _prompt(chat: Conversation, body: dict[str, Any], field: str | None, rest: d
 
 
 def _history(chat: Conversation, history: Any) -> None:
+    if not isinstance(history, list | None):
+        raise Unreadable("bad_message", "history must be an array of pairs")
     for pair in history or []:
         if not isinstance(pair, list) or len(pair) != 2:
             raise Unreadable("bad_message", "history must hold pairs of instruction and response")

@@ -1,0 +1,59 @@
+"""Samples of the training-set and log formats through the whole intake: what is stored, joined and set aside."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from intake_world import world
+
+from ratchet.intake import index
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "stored", "set_aside"),
+    [
+        ("trl/preference.jsonl", 9, 8, {"unknown_role": 1}),
+        ("trl/preference.parquet", 2, 2, {}),
+        ("trl/stepwise.jsonl", 2, 1, {"bad_labels": 1}),
+        ("openai_chat/messages.parquet", 1, 1, {}),
+        ("openai_chat/stored_completion.json", 1, 1, {}),
+        ("openai_responses/chained.jsonl", 3, 3, {}),
+        ("openai_responses/items.json", 1, 1, {}),
+        ("sharegpt/turns.json", 6, 4, {"unknown_role": 1, "no_messages": 1}),
+        ("sharegpt/alpaca.json", 6, 5, {"bad_message": 1}),
+        ("inspect_ai/finished.eval", 2, 2, {}),
+        ("inspect_ai/zstandard.eval", 1, 1, {}),
+        ("inspect_ai/journal_only.eval", 2, 0, {"sample_missing": 2}),
+        ("inspect_ai/nan_score_cut_off.json", 3, 1, {"not_finite": 1, "truncated": 1}),
+    ],
+)
+def test_a_sample_comes_in_and_the_same_again_adds_nothing(tmp_path, name, read, stored, set_aside):
+    place = world(tmp_path)
+    place.land(Path(name).name, (SAMPLES / name).read_bytes())
+    first, again = place.ingest(), place.ingest()
+    assert (first.read, first.stored, dict(first.reasons)) == (read, stored, set_aside)
+    assert dict(first.formats) == {name.split("/")[0]: 1}
+    assert (again.stored, again.duplicates) == (0, stored)
+
+
+def test_a_shared_prompt_is_counted_once(tmp_path):
+    place = world(tmp_path)
+    place.land("x.jsonl", (SAMPLES / "trl/preference.jsonl").read_bytes())
+    place.ingest()
+    frame = index(place.store, "acme")
+    assert sorted(zip(frame["steps"], frame["copied_steps"], strict=True)) == [(1, 1)] * 4 + [(2, 0)] * 4
+
+
+def test_compressed_lines_come_in_as_their_text(tmp_path):
+    place = world(tmp_path)
+    place.land("x.jsonl.gz", gzip.compress((SAMPLES / "sharegpt/preference.jsonl").read_bytes()))
+    report = place.ingest()
+    assert (report.stored, dict(report.reasons)) == (4, {"unknown_role": 1})
+
+
+def test_dropped_fields_are_counted_in_the_report(tmp_path):
+    place = world(tmp_path)
+    place.land("x.eval", (SAMPLES / "inspect_ai/finished.eval").read_bytes())
+    assert place.ingest().dropped == {"events.model.call": 4, "events.sample_init": 2, "events.tool": 2}
