@@ -12,18 +12,29 @@ import dagster as dg
 
 from assets.display import table
 from assets.evaluation import heldout_rows, heldout_scorecard
-from assets.intake import trajectories
+from assets.intake import rights_ledger, trajectories
 from assets.release import production_policy, release_decision
 from assets.rewards import reward_audit
 from assets.splits import contamination_report, split_lock
 from ratchet.errors import EvaluationError, IntegrityError, SplitError
 from ratchet.evaluation.format import percent
 from ratchet.intake import index
-from ratchet.loop import data, deciding, judging
+from ratchet.loop import affected, data, deciding, judging
+from ratchet.release.states import SERVING
 from ratchet.rights import Ledger
 from resources.expectations import check_index
 from resources.home import Home
 from resources.projection import registry_differences
+
+
+@dg.asset_check(asset=rights_ledger)
+def no_affected_version_serves(context: dg.AssetCheckExecutionContext, home: Home) -> dg.AssetCheckResult:
+    """No version in canary or production learned from data whose right has ended, unless its manifest keeps it."""
+    rows = list(affected.overview(home.folder, context.partition_key))
+    serving = [row for row in rows if row["state"] in SERVING]
+    bad = [row for row in serving if row["policy"] != "keep"]
+    why = f"{len(rows)} versions are affected, {len(serving)} of them serve, {len(serving) - len(bad)} kept by manifest"
+    return verdict(not bad, why, rows, affected=len(rows), serving=len(serving))
 
 
 @dg.asset_check(asset=trajectories)

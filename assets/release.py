@@ -11,7 +11,7 @@ from assets.partitions import across, experiments
 from assets.rewards import reward_audit
 from assets.splits import contamination_report
 from ratchet.evaluation.report import MARKS
-from ratchet.loop import deciding
+from ratchet.loop import affected, deciding
 from ratchet.release.rules import RULES
 from resources.home import Home
 from resources.projection import project_run
@@ -56,6 +56,7 @@ def production_policy(context: dg.AssetExecutionContext, home: Home) -> dg.Mater
         "report": dg.MetadataValue.path(str(shown.page)),
         "registered model": shown.model,
         "mlflow": dg.MetadataValue.url(shown.link),
+        "affected versions": dg.MetadataValue.md(table(list(affected.overview(home.folder, run.manifest.tenant)))),
         "incidents": dg.MetadataValue.md(incidents(shown.incidents)),
     }
     return result(stage, more)

@@ -46,6 +46,13 @@ retrain_policy = dg.define_asset_job(
     executor_def=dg.in_process_executor,
 )
 
+sweep_retention = dg.define_asset_job(
+    "sweep_retention",
+    selection=dg.AssetSelection.assets("rights_ledger", "retention_sweep"),
+    description="Find the grants of a tenant that have ended, let models follow, and list or erase data that is due.",
+    executor_def=dg.in_process_executor,
+)
+
 LOOP = (prepare_experiment, ingest_trajectories, improve_policy)
 """The whole loop of one experiment, in order; the middle one runs by tenant."""
-JOBS = (*LOOP, retrain_policy)
+JOBS = (*LOOP, retrain_policy, sweep_retention)

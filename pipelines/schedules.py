@@ -1,10 +1,11 @@
-"""The schedule of the improvement loop. It is stopped until somebody starts it."""
+"""The schedules. That of the improvement loop is stopped until somebody starts it; that of the rights always runs."""
 
 import dagster as dg
 
-from assets.partitions import experiments
-from pipelines.jobs import improve_policy
+from assets.partitions import experiments, tenants
+from pipelines.jobs import improve_policy, sweep_retention
 from ratchet.loop.context import runs
+from ratchet.rights import Ledger
 from resources.home import Home
 
 
@@ -25,3 +26,19 @@ def nightly_improvement(context: dg.ScheduleEvaluationContext, home: Home) -> dg
         run_key=f"{keys[-1]}@{context.scheduled_execution_time:%Y-%m-%d}",
         partition_key=keys[-1],
     )
+
+
+@dg.schedule(
+    job=sweep_retention,
+    cron_schedule="0 1 * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every day: grants that have expired, what follows for models, and what is due for erasure.",
+)
+def daily_retention_sweep(context: dg.ScheduleEvaluationContext, home: Home) -> list[dg.RunRequest] | dg.SkipReason:
+    """Launch `sweep_retention` for every tenant that has a grant in the ledger of this home and is shown in Dagster."""
+    owners = {right.tenant for right in Ledger.at_home(home.folder).rights(context.scheduled_execution_time)}
+    keys = [key for key in context.instance.get_dynamic_partitions(str(tenants.name)) if key in owners]
+    day = f"{context.scheduled_execution_time:%Y-%m-%d}"
+    requests = [dg.RunRequest(run_key=f"{key}@{day}", partition_key=key) for key in keys]
+    return requests or dg.SkipReason("no tenant of this home has a grant yet")

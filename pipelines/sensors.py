@@ -1,4 +1,4 @@
-"""The sensors, named after the event: logs came in, a reviewer answered, somebody moved an alias by hand.
+"""The sensors, named after the event: logs came in, a right ended, a reviewer answered, an alias was moved by hand.
 
 Each keeps a cursor of its own and returns it explicitly. A run key is spent even when its run fails, so it carries the
 number of the attempt.
@@ -10,14 +10,14 @@ from typing import Any
 
 import dagster as dg
 
-from assets.display import incidents
+from assets.display import incidents, table
 from assets.partitions import experiments
 from pipelines.jobs import retrain_policy
 from ratchet.errors import RatchetError
-from ratchet.loop import retraining
+from ratchet.loop import affected, retraining
 from ratchet.loop.context import Run, runs
 from ratchet.release.ledger import Ledger
-from ratchet.release.review import approve_version
+from ratchet.rights import Ledger as RightsLedger
 from resources.home import Home
 from resources.registry import Registry, Review
 
@@ -105,7 +105,9 @@ def registry_review(context: dg.SensorEvaluationContext, home: Home) -> dg.Senso
 def _act(home: Home, ledger: Ledger, review: Review) -> str:
     try:
         if review.answer == "approve":
-            events = approve_version(home.store, ledger, review.version, by=review.by, reason=review.reason)
+            events = affected.approve(
+                home.folder, ledger, review.version, by=review.by, reason=review.reason, upto="canary", at=Run.now()
+            )
         else:
             events = [ledger.reject(review.version, by=review.by, reason=review.reason)]
     except RatchetError as error:
@@ -138,6 +140,74 @@ def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.S
     )
 
 
+@dg.sensor(
+    job=retrain_policy,
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="A grant was withdrawn or ended early: models that saw its data follow the policy of their manifest.",
+)
+def rights_withdrawn(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
+    """Watch the rights ledger. The cursor holds the events seen, and the grants that something still waits for.
+
+    A retraining is asked for once the data of the grant is erased: before that nothing may be learned from beside it.
+    """
+    cursor: dict[str, Any] = json.loads(context.cursor or '{"events": 0, "waiting": []}')
+    now, rights = Run.now(), RightsLedger.at_home(home.folder)
+    fresh = rights.events[cursor["events"] :] if len(rights) > cursor["events"] else ()
+    owners = {event.grant_id: event.tenant for event in fresh if event.kind in ("withdraw", "expire")}
+    owners |= {grant_id: str(rights.effective(grant_id, now).tenant) for grant_id in cursor["waiting"]}
+    followed = {grant_id: affected.follow(home.folder, grant_id, now) for grant_id in sorted(owners)}
+    # An event may count from a later time on: its grant is looked at again until it has ended.
+    pending = [grant_id for grant_id in owners if rights.effective(grant_id, now).state == "active"]
+    waiting = [grant_id for grant_id, found in followed.items() if any(one.retrain for one in found)]
+    lines = {(one.version.tenant, one.version.experiment) for found in followed.values() for one in found}
+    for ledger, registry, tenant, experiment in _lines(home) if lines else ():
+        if (tenant, experiment) in lines:
+            _show(context, registry, ledger, tenant, experiment)
+    requests, opened = _retrainings(home, [one for found in followed.values() for one in found])
+    told = [f"{grant_id} of {owners[grant_id]}: {len(found)} versions" for grant_id, found in followed.items()]
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(told) or "no grant was withdrawn since the last look",
+        cursor=json.dumps({"events": len(rights), "waiting": sorted({*pending, *waiting})}),
+        asset_events=[_observed(owners[grant_id], found) for grant_id, found in followed.items() if found],
+        dynamic_partitions_requests=[experiments.build_add_request(opened)] if opened else None,
+    )
+
+
+def _retrainings(home: Home, found: list[affected.Followed]) -> tuple[list[dg.RunRequest], list[str]]:
+    """A run of the successor for every version that waits for one, once nothing of its grant is left to learn from."""
+    requests: dict[str, dg.RunRequest] = {}
+    for one in found:
+        tenant, head = one.version.tenant, retraining.head(home.folder, one.version.tenant)
+        if one.retrain and head and not affected.holds_records(home.store, tenant, one.grant_id):
+            run = retraining.successor(home.folder, retraining.manifest_of(home.folder, one.version), head)
+            key = run.manifest.run_id
+            requests[key] = dg.RunRequest(
+                run_key=f"{key}#rights", partition_key=key, tags={OCCASION: head, "ratchet/rights": one.grant_id}
+            )
+    return list(requests.values()), list(requests)
+
+
+def _observed(tenant: str, found: list[affected.Followed]) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        "rights_ledger",
+        partition=tenant,
+        description=f"a right has ended: {len(found)} versions are affected",
+        metadata={"affected versions": dg.MetadataValue.md(table([one.row() for one in found]))},
+    )
+
+
+def _show(
+    context: dg.SensorEvaluationContext, registry: Registry, ledger: Ledger, tenant: str, experiment: str
+) -> None:
+    try:
+        registry.reconcile(ledger, tenant, experiment)
+    except Exception as error:
+        # The ledgers have moved; `registry_reconciler` shows it as soon as MLflow is there again.
+        context.log.warning(f"MLflow does not show yet what became of {tenant}.{experiment}: {error}")
+
+
 def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
     """Every line of the release ledger, with its registry; none where nothing was released yet."""
     if not runs(home.folder):
@@ -147,4 +217,4 @@ def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
         yield ledger, registry, tenant, experiment
 
 
-SENSORS = (new_trajectories, registry_review, registry_reconciler)
+SENSORS = (new_trajectories, rights_withdrawn, registry_review, registry_reconciler)

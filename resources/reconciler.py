@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SEQ = "ratchet.seq"
 STATE = "ratchet.state"
+RIGHTS, RIGHTS_REASON = "ratchet.rights", "ratchet.rights.reason"
+"""Only on versions behind which a right has ended."""
 REVIEW, REVIEW_BY, REVIEW_REASON = "ratchet.review", "ratchet.review.by", "ratchet.review.reason"
 DESCRIPTION = (
     "Projection of Ratchet's release ledger; changes made here are reported and undone. To answer a review, open a "
@@ -128,7 +130,10 @@ class Reconciler:
         mine = [event for event in self.events if event.version == version.id]
         moved = [event for event in mine if event.kind in ("registered", "moved")][-1]
         decided = [event.decision for event in mine if event.decision]
-        return {
+        ended = [event for event in mine if event.kind in ("withdrawn", "expired")]
+        worst = next((event.kind for event in ended if event.kind == "withdrawn"), "expired")
+        rights = {RIGHTS: f"affected_{worst}", RIGHTS_REASON: "; ".join(event.reason for event in ended)}
+        return (rights if ended else {}) | {
             VERSION: version.id,
             "ratchet.policy": version.policy.digest,
             "ratchet.weights": version.policy.weights_digest,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ratchet.contracts.manifest import Manifest
 from ratchet.intake import published
+from ratchet.intake.published import BatchManifest
 from ratchet.loop.context import Run, open_run, reopen_run, runs
 from ratchet.release.records import Version
 from ratchet.store import open_store
@@ -50,15 +51,23 @@ def growth(home: Path, tenant: str, since: str | None) -> Growth | None:
     if newest_batch is None or newest_batch == since:
         return None
     batches = published.chain(store, tenant, newest_batch)
-    names = [*(batch.parent for batch in batches[1:]), newest_batch]
     own = tuple(f"{run_id}." for run_id in runs(home))
     count, sources = 0, []
-    for batch in batches[names.index(since) + 1 if since in names else 0 :]:
+    for batch in batches[_after(batches, since) :]:
         foreign = [one.name for one in batch.sources if not Path(one.name).name.startswith(own)]
         if foreign and batch.trajectories:
             count += batch.trajectories
             sources += foreign
     return Growth(newest_batch, count, tuple(sources)) if count else None
+
+
+def _after(batches: list[BatchManifest], since: str | None) -> int:
+    """Position behind the manifest `since`. One that an erasure took away stood before its tombstone at the latest."""
+    places = {batch.parent: at for at, batch in enumerate(batches)} | {
+        batch.name: at + 1 for at, batch in enumerate(batches)
+    }
+    erased = [at + 1 for at, batch in enumerate(batches) if batch.erased]
+    return 0 if since is None else places.get(since, erased[-1] if erased else 0)
 
 
 def newest(home: Path, tenant: str) -> Manifest | None:
