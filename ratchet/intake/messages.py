@@ -285,23 +285,27 @@ def records_of(
         convert: makes a record of a value, or raises Unreadable.
         split: where one value holds several trajectories: gives them one by one, numbered here; may raise Unreadable.
     """
+    if split is None:
+        yield from converted(values(data), convert)
+        return
     number = 0
     for item in values(data):
+        pieces: list[Value | Rejected]
+        try:
+            pieces = [item] if isinstance(item, Rejected) else list(split(item))
+        except Unreadable as error:
+            pieces = [Rejected(number, item.offset, item.raw, error.code, error.reason)]
+        yield from converted((replace(piece, number=number + n) for n, piece in enumerate(pieces)), convert)
+        number += len(pieces)
+
+
+def converted(items: Iterable[Value | Rejected], convert: Callable[[Value], Record]) -> Iterator[Record | Rejected]:
+    """Yield what `convert` makes of each value; what it finds unreadable is rejected whole."""
+    for item in items:
         if isinstance(item, Rejected):
-            yield item if split is None else replace(item, number=number)
-            number += 1
+            yield item
             continue
         try:
-            pieces = (
-                [item] if split is None else [replace(piece, number=number + n) for n, piece in enumerate(split(item))]
-            )
+            yield convert(item)
         except Unreadable as error:
-            yield Rejected(number, item.offset, item.raw, error.code, error.reason)
-            number += 1
-            continue
-        for piece in pieces:
-            try:
-                yield convert(piece)
-            except Unreadable as error:
-                yield Rejected(piece.number, piece.offset, piece.raw, error.code, error.reason)
-        number += len(pieces)
+            yield Rejected(item.number, item.offset, item.raw, error.code, error.reason)

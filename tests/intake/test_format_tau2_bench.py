@@ -85,6 +85,35 @@ def test_a_spoken_run_without_messages_is_set_aside_beside_the_others():
     assert rejected(FORMAT, raw(FORMAT, "results.json")) == ["no_messages"]
 
 
+def test_a_bad_simulation_or_a_cut_end_costs_itself_alone():
+    data = raw(FORMAT, "results.json")
+    mended = data.replace(b'"duration": 60.0', b'"duration": NaN', 1)
+    assert [trajectory.session_id for _, trajectory in logs(FORMAT, "results.json", mended)] == ["sim-b"]
+    assert rejected(FORMAT, mended) == ["not_finite", "no_messages"]
+    cut = data[: data.index(b'"sim-b"') + 200]
+    assert [trajectory.session_id for _, trajectory in logs(FORMAT, "results.json", cut)] == ["sim-a"]
+    assert rejected(FORMAT, cut) == ["truncated"]
+
+
+def test_a_record_stands_where_its_simulation_stands():
+    data = raw(FORMAT, "results.json")
+    for record, trajectory in logs(FORMAT, "results.json"):
+        assert data[record.offset :].startswith(record.raw)
+        assert json.loads(record.raw)["id"] == trajectory.session_id
+
+
+def test_results_of_another_encoding_and_in_lines_come_in():
+    body = plain(FORMAT, "results.json")
+    for data in (json.dumps(body).encode("utf-16"), (json.dumps(body) + "\n").encode() * 2):
+        names = [trajectory.session_id for _, trajectory in logs(FORMAT, "results.json", data)]
+        assert names in (["sim-a", "sim-b"], ["sim-a", "sim-b"] * 2)
+
+
+def test_what_is_said_of_all_must_be_readable():
+    data = raw(FORMAT, "results.json").replace(b'"num_trials": 1', b'"num_trials": NaN')
+    assert rejected(FORMAT, data) == ["not_finite"]
+
+
 def test_a_simulation_in_a_file_of_its_own_comes_in():
     _, trajectory = log(FORMAT, "simulation.json")
     assert (trajectory.session_id, trajectory.ratchet.task_id) == ("sim-d", "1")
@@ -110,7 +139,7 @@ def test_strings_empty_ids_and_mixed_times_are_kept_and_noted():
     [
         ({"simulations": []}, "no_messages"),
         ({"simulations": {}}, "bad_results"),
-        ({"simulations": [3]}, "bad_results"),
+        ({"simulations": [3]}, "not_an_object"),
         ({"simulations": [{"messages": ["x"]}]}, "bad_message"),
         ({"simulations": [{"messages": [{"role": "assistant", "tool_calls": [1]}]}]}, "bad_call"),
         ({"simulations": [{"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]}]}, "bad_call"),

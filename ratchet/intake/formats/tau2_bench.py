@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.intake.jsontext import Value
-from ratchet.intake.messages import Conversation, object_of, records_of, text_or_none, thinking_of
+from ratchet.intake.jsontext import Value, decode_sound
+from ratchet.intake.messages import Conversation, converted, object_of, records_of, text_or_none, thinking_of
+from ratchet.intake.nested import one, parts
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import inside, roots
 
@@ -30,6 +31,7 @@ KEPT = (
 DROPPED = "`ticks` of runs that have messages too"
 
 _SPACE = "tau2_bench"
+_BLANK = b" \t\r\n"
 _INFO = {"git_commit", "num_trials", "agent_info", "user_info", "environment_info"}
 _RUN = {"messages", "ticks", "reward_info", "start_time", "duration"}
 _ANSWER = ("id", "role", "content", "timestamp")
@@ -51,27 +53,53 @@ def _own(keys: dict[str, str], head: bytes) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per simulation."""
-    return records_of(data, _record, _simulations)
+    found = _found(data)
+    return records_of(data, _record, _simulations) if found is None else converted(found, _record)
+
+
+def _found(data: bytes) -> list[Value | Rejected] | None:
+    """Return the simulations of one document, each decoded by itself, so that a bad one never costs a good one.
+
+    None where this is no such document, or where what is said of all simulations cannot be read.
+    """
+    members = {part.key: part for part in parts(data) if part.key} if data.lstrip(_BLANK).startswith(b"{") else {}
+    listed = members.pop("simulations", None)
+    if listed is None or data[listed.start : listed.start + 1] != b"[":
+        return None
+    shared = {}
+    for key, part in members.items():
+        # Text first: a value that is no object has no reading of its own.
+        raw = data[part.start : part.end]
+        shared[key] = decode_sound(raw.decode("utf-8", "replace"))
+        if shared[key] is None and raw != b"null":
+            return None
+    found = [
+        one(data[part.start : part.end], number, part.start) for number, part in enumerate(parts(data, listed.start))
+    ]
+    return [item if isinstance(item, Rejected) else _with(item, shared) for item in found] or None
 
 
 def _simulations(item: Value) -> Iterator[Value]:
-    """Yield each simulation with its own task and with what the results say of all."""
-    body = item.value
-    if "simulations" not in body:
+    """Yield the simulations of a decoded document; anything else is one."""
+    runs = item.value.get("simulations")
+    if "simulations" not in item.value:
         yield item
         return
-    runs, tasks = body["simulations"], body.get("tasks") or []
-    if not isinstance(runs, list) or not isinstance(tasks, list):
-        raise Unreadable("bad_results", "simulations and tasks must be arrays")
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise Unreadable("bad_results", "simulations must be an array of objects")
     if not runs:
         raise Unreadable("no_messages", "it holds no simulation: those of a folder are in files of their own")
-    by_id = {str(task.get("id")): task for task in tasks if isinstance(task, dict)}
-    shared = {key: value for key, value in body.items() if key not in ("simulations", "tasks", "simulation_index")}
     for run in runs:
-        if not isinstance(run, dict):
-            raise Unreadable("bad_results", "a simulation must be an object")
-        results = {**shared, "task": by_id.get(str(run.get("task_id")))}
-        yield replace(item, value={**run, "results": results}, raw=canonical_json(run).encode())
+        yield _with(replace(item, value=run, raw=canonical_json(run).encode()), item.value)
+
+
+def _with(item: Value, shared: dict[str, Any]) -> Value:
+    """Add a simulation's own task, and what the results say of all."""
+    tasks = shared.get("tasks")
+    by_id = {str(task.get("id")): task for task in tasks if isinstance(task, dict)} if isinstance(tasks, list) else {}
+    results = {key: value for key, value in shared.items() if key not in ("simulations", "tasks", "simulation_index")}
+    results["task"] = by_id.get(str(item.value.get("task_id")))
+    return replace(item, value={**item.value, "results": results})
 
 
 def _record(item: Value) -> Record:
