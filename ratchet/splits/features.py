@@ -21,7 +21,17 @@ from ratchet.splits.code import Function, Functions, blocks, functions
 from ratchet.splits.evidence import Boilerplate, Document
 from ratchet.splits.grammars import likely
 from ratchet.splits.identifiers import Names, key_of, names_of
-from ratchet.splits.text import LONG_GRAM, SHINGLE, Hashes, canonical_digest, contains, grams, hash_words, words
+from ratchet.splits.text import (
+    LONG_GRAM,
+    SHINGLE,
+    Hashes,
+    canonical_digest,
+    contains,
+    grams,
+    hash_words,
+    unescaped,
+    words,
+)
 from ratchet.splits.tokens import token_functions
 
 CONTAINMENT = 0.5
@@ -71,14 +81,14 @@ def of_document(document: Document, common: Common) -> Features:
     """Extract a document; its identifiers are keys, and all its text is searched."""
     names = Names(frozenset(map(key_of, document.identifiers)), frozenset())
     unseen = [code for code in document.code if code not in document.text]
-    return _extract([document.text, *unseen], [document.text], document.code, names, common)
+    return _extract([document.text, *unseen, *document.identifiers], [document.text], document.code, names, common)
 
 
 def _extract(
     read: Iterable[str], whole: Iterable[str], pieces: Iterable[str], names: Names, common: Common | None
 ) -> Features:
+    whole, read = _with_unescaped(whole), _with_unescaped(read)
     hashed = tuple((text, hash_words(words(text))) for text in read)
-    whole = list(whole)
     pieces = [*pieces, *(block for text in whole for block in blocks(text))]
     texts = {found: text for text in whole if (found := canonical_digest(text))}
     prompt = next(iter(texts), None)
@@ -95,6 +105,12 @@ def _extract(
         texts = {key: text for key, text in texts.items() if key not in common.digests}
         found_functions = {key: one for key, one in found_functions.items() if key not in common.digests}
     return Features(hashed, names, texts, prompt, found_functions, short, long, unread)
+
+
+def _with_unescaped(texts: Iterable[str]) -> list[str]:
+    """The texts, then what is behind the escapes of those that have any."""
+    found = list(texts)
+    return [*found, *(plain for text in found if (plain := unescaped(text)) is not None)]
 
 
 def read_functions(piece: str) -> list[Functions]:

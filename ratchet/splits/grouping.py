@@ -67,7 +67,7 @@ def group(
     common_keys = frozenset(_common(keys, base))
 
     everything = Mentions([one.names for one in features], frozenset(), common_keys)
-    mentioned = _owners(everything.found(*one.hashed[0]) for one in features)
+    mentioned = _owners({phrase for text in one.hashed for phrase in everything.found(*text)} for one in features)
     common_phrases = frozenset(_common(mentioned, base))
 
     for phrase, numbers in mentioned.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,10 @@ _HOST = re.compile(
 )
 _SCHEME = re.compile(r"^[a-z+]+://(?:www\.)?")
 _CONNECTORS = frozenset({"issue", "issues", "pull", "pulls", "pr", "prs", "merge", "requests", "commit", "tree"})
-_NUMBER_PATHS: tuple[Key, ...] = (("issues",), ("issue",), ("pull",), ("pr",), ("merge", "requests"))
+_NUMBER_PATHS: tuple[Key, ...] = (
+    ("issues",), ("issue",), ("pull",), ("pull", "request"), ("pr",), ("gh",), ("bug",), ("ticket",),
+    ("merge", "request"), ("merge", "requests"),
+)  # fmt: skip
 # fmt: off
 _COMMON = frozenset({
     "bug", "case", "chapter", "example", "exercise", "figure", "file", "fix", "issue", "issues", "item", "line",
@@ -38,6 +42,8 @@ _COMMON = frozenset({
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SHA = re.compile(r"^[0-9a-f]{40}$")
 _SHORT_SHA = 7
+_DOTTED = 3
+"""Words above which a name without a number is a host and a path, and dots may stand between them."""
 
 
 class Names(NamedTuple):
@@ -83,7 +89,7 @@ def names_of(task: Task, *, keys: Iterable[str], aliases: Mapping[str, str]) -> 
     repo_names = {repo, roots.get(repo, repo)}
     repo_names |= {alias for alias, root in roots.items() if root in repo_names}
     raw = [task.task_id, *_strings(task.payload.get(name) for name in PAYLOAD_KEYS)]
-    identifying = {key_of(value) for value in raw}
+    identifying = {key_of(value) for value in [*raw, *filter(None, map(_without_query, raw))]}
     if "issue_id" in wanted:
         issue = issue_key(task)
         identifying.add(issue)
@@ -164,18 +170,31 @@ class Mentions:
         return {phrase for phrase in candidates if pattern_of(phrase).search(plain)}
 
 
+@lru_cache(maxsize=65_536)
 def pattern_of(phrase: Key) -> re.Pattern[str]:
     """The expression that finds a phrase in normalised text.
 
     A phrase with a number may be spelled with spaces; one without needs the separators of a path, or the words of any
-    sentence would do.
+    sentence would do. `my-owner/name` and, where no number ends the phrase, `owner/name-more` are other names.
     """
-    between = r"[/_\-#.: ]{1,3}" if any(c.isdigit() for word in phrase for c in word) else r"(?: ?/ ?|__|-)"
-    return re.compile(rf"(?<![^\W_]){between.join(map(re.escape, phrase))}(?![^\W_]|\.\d)")
+    first, *rest = map(re.escape, phrase)
+    start = rf"(?<![^\W_])(?:(?<![^\W_]-)|(?!{first}\s?/)){first}"
+    if any(c.isdigit() for word in phrase for c in word):
+        between, end = r"[/_\-#!.: ]{1,3}", r"(?![^\W_]|\.\d)"
+    else:
+        between = r"(?: ?/ ?|__|-|\.)" if len(phrase) > _DOTTED else r"(?: ?/ ?|__|-)"
+        end = r"(?![^\W_]|[-_]+[^\W\d_]|\.(?!git(?![^\W_]))[^\W\d_])"
+    return re.compile(f"{start}{''.join(between + word for word in rest)}{end}")
 
 
 def _among(table: Hashes, queries: Hashes) -> Hashes:
     return queries[contains(table, queries)]
+
+
+def _without_query(value: str) -> str | None:
+    """A URL up to its query and fragment, where its path has a number that tells the page from others."""
+    path = re.split(r"[?#]", value, maxsplit=1)[0]
+    return path if "://" in value and path != value and re.search(r"/[^/]*\d[^/]*$", path) else None
 
 
 def _hexadecimal(word: str) -> bool:

@@ -9,9 +9,11 @@ million n-grams): there is no sampling and no candidate step that could lose a p
 from __future__ import annotations
 
 import hashlib
+import html
 import re
 import unicodedata
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,13 @@ LONG_GRAM = 13
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _WORD = re.compile(f"[{_CJK}]|[^\\W_{_CJK}]+")
-_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+)
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[/\"]|&(?:#\w+|amp|quot|apos|lt|gt|sol);")
+_BACKSLASH = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([nrt/\"\\]))")
+_MEANS = {"n": "\n", "r": "\n", "t": "\t"}
+_ESCAPED_LINES = 3
 _FACTOR, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _MAX_REMEMBERED = 1_000_000
 
@@ -47,6 +55,23 @@ _hashes = _WordHashes()
 def normalise(text: str) -> str:
     """NFKC, case-folded, without zero-width characters."""
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
+
+
+def unescaped(text: str) -> str | None:
+    """The text behind percent-encoding, HTML entities and JSON escapes, up to three layers deep; None without any."""
+    plain = text
+    for _ in range(3):
+        if not _ESCAPED.search(plain) and plain.count("\\n") < _ESCAPED_LINES:
+            break
+        before, plain = plain, html.unescape(unquote(_BACKSLASH.sub(_unescape, plain), errors="replace"))
+        if plain == before:
+            break
+    return None if plain == text else plain
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code, letter = match.groups()
+    return chr(int(code, 16)) if code else _MEANS.get(letter, letter)
 
 
 def canonical_digest(text: str) -> str | None:
