@@ -10,7 +10,7 @@ from ratchet.contracts.trajectory import Trajectory
 from ratchet.intake.batch import BatchWriter, Part
 from ratchet.intake.keys import Keys
 from ratchet.intake.published import Source
-from ratchet.intake.rows import EVENT_COLUMNS, INDEX_COLUMNS, TRAJECTORY_COLUMNS, event_rows, index_row, table
+from ratchet.intake.rows import INDEX_COLUMNS, TRAJECTORY_COLUMNS, EventRows, index_row, table
 from ratchet.store import Store
 
 PHRASE = "the heron never lands twice"
@@ -35,10 +35,13 @@ def part(logs: Iterable[Trajectory], quarantine: Iterable[dict] = ()) -> Part:
         {"digest": name, "document": canonical_json(log.model_dump(mode="json", exclude_none=True))}
         for name, log in items
     ]
+    events = EventRows()
+    for name, log in items:
+        events.add(log, name)
     return Part(
         table(documents, TRAJECTORY_COLUMNS),
         table([index_row(log, name, place, NOW) for name, log in items], INDEX_COLUMNS),
-        table([row for name, log in items for row in event_rows(log, name)], EVENT_COLUMNS),
+        events.table(),
         list(quarantine),
     )
 
