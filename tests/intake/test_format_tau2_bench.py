@@ -103,10 +103,35 @@ def test_a_record_stands_where_its_simulation_stands():
 
 
 def test_results_of_another_encoding_and_in_lines_come_in():
-    body = plain(FORMAT, "results.json")
-    for data in (json.dumps(body).encode("utf-16"), (json.dumps(body) + "\n").encode() * 2):
-        names = [trajectory.session_id for _, trajectory in logs(FORMAT, "results.json", data)]
-        assert names in (["sim-a", "sim-b"], ["sim-a", "sim-b"] * 2)
+    body = json.dumps(plain(FORMAT, "results.json"))
+    for data, times in ((body.encode("utf-16"), 1), ((body + "\n").encode() * 2, 2)):
+        found = logs(FORMAT, "results.json", data)
+        assert [trajectory.session_id for _, trajectory in found] == ["sim-a", "sim-b"] * times
+        assert [record.number for record, _ in found] == [0, 1, 3, 4][: 2 * times]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda data: data + b"{}", "not_json"),
+        (
+            lambda data: data.replace(b'"timestamp": "2025-10-31T07:16:27.854362",', b'"info": {}, "info": {},'),
+            "duplicate_key",
+        ),
+        (lambda data: data[: data.index(b'"tasks"')], "truncated"),
+    ],
+)
+def test_a_document_that_is_broken_around_its_simulations_is_set_aside_whole(damage, code):
+    data = damage(raw(FORMAT, "results.json"))
+    assert rejected(FORMAT, data) == [code]
+    assert logs(FORMAT, "results.json", data) == []
+
+
+def test_an_end_between_two_simulations_is_noted():
+    data = raw(FORMAT, "results.json")
+    second = data.rindex(b"{", 0, data.index(b'"sim-b"'))
+    assert rejected(FORMAT, data[:second]) == ["truncated"]
+    assert len(logs(FORMAT, "results.json", data[:second])) == 1
 
 
 def test_what_is_said_of_all_must_be_readable():

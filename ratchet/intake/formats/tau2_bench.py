@@ -9,12 +9,12 @@ benchmark says of the run: it is kept and is not taken as a score, since nobody 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.intake.jsontext import Value, decode_sound
+from ratchet.intake.jsontext import REASONS, Value, decode_sound, json_lines
 from ratchet.intake.messages import Conversation, converted, object_of, records_of, text_or_none, thinking_of
 from ratchet.intake.nested import one, parts
 from ratchet.intake.records import Record, Rejected, Unreadable
@@ -62,21 +62,29 @@ def _found(data: bytes) -> list[Value | Rejected] | None:
 
     None where this is no such document, or where what is said of all simulations cannot be read.
     """
-    members = {part.key: part for part in parts(data) if part.key} if data.lstrip(_BLANK).startswith(b"{") else {}
-    listed = members.pop("simulations", None)
-    if listed is None or data[listed.start : listed.start + 1] != b"[":
+    if not data.lstrip(_BLANK).startswith(b"{") or json_lines(data) is not None:
+        return None
+    members = list(parts(data))
+    by_key = {part.key: part for part in members if part.key}
+    listed = by_key.pop("simulations", None)
+    if listed is None or not data.startswith(b"[", listed.start) or len(by_key) + 1 != len(members):
+        return None
+    cut = not members[-1].whole
+    if not cut and data[members[-1].end :].strip(_BLANK) != b"}":
         return None
     shared = {}
-    for key, part in members.items():
+    for key, part in by_key.items():
         # Text first: a value that is no object has no reading of its own.
         raw = data[part.start : part.end]
         shared[key] = decode_sound(raw.decode("utf-8", "replace"))
         if shared[key] is None and raw != b"null":
             return None
-    found = [
-        one(data[part.start : part.end], number, part.start) for number, part in enumerate(parts(data, listed.start))
-    ]
-    return [item if isinstance(item, Rejected) else _with(item, shared) for item in found] or None
+    tell = _telling(shared)
+    pieces = enumerate(parts(data, listed.start))
+    found = [one(data[part.start : part.end], number, part.start) for number, part in pieces]
+    if cut and not (found and isinstance(found[-1], Rejected)):
+        found.append(Rejected(len(found), len(data), b"", "truncated", REASONS["truncated"]))
+    return [item if isinstance(item, Rejected) else tell(item) for item in found] or None
 
 
 def _simulations(item: Value) -> Iterator[Value]:
@@ -89,17 +97,22 @@ def _simulations(item: Value) -> Iterator[Value]:
         raise Unreadable("bad_results", "simulations must be an array of objects")
     if not runs:
         raise Unreadable("no_messages", "it holds no simulation: those of a folder are in files of their own")
+    tell = _telling(item.value)
     for run in runs:
-        yield _with(replace(item, value=run, raw=canonical_json(run).encode()), item.value)
+        yield tell(replace(item, value=run, raw=canonical_json(run).encode()))
 
 
-def _with(item: Value, shared: dict[str, Any]) -> Value:
-    """Add a simulation's own task, and what the results say of all."""
+def _telling(shared: dict[str, Any]) -> Callable[[Value], Value]:
+    """Return what adds to a simulation its own task, and what the results say of all."""
     tasks = shared.get("tasks")
     by_id = {str(task.get("id")): task for task in tasks if isinstance(task, dict)} if isinstance(tasks, list) else {}
-    results = {key: value for key, value in shared.items() if key not in ("simulations", "tasks", "simulation_index")}
-    results["task"] = by_id.get(str(item.value.get("task_id")))
-    return replace(item, value={**item.value, "results": results})
+    of_all = {key: value for key, value in shared.items() if key not in ("simulations", "tasks", "simulation_index")}
+
+    def tell(item: Value) -> Value:
+        results = {**of_all, "task": by_id.get(str(item.value.get("task_id")))}
+        return replace(item, value={**item.value, "results": results})
+
+    return tell
 
 
 def _record(item: Value) -> Record:
@@ -121,7 +134,7 @@ def _record(item: Value) -> Record:
     if not chat.steps:
         raise Unreadable("no_messages", "messages must hold one that somebody said")
     if _scripted(messages[0]) and any(
-        isinstance(one.get("usage"), dict) for one in messages[1:] if isinstance(one, dict)
+        isinstance(later.get("usage"), dict) for later in messages[1:] if isinstance(later, dict)
     ):
         chat.steps[0]["llm_call_count"] = 0
     rest = {
