@@ -29,6 +29,7 @@ def test_a_loop_of_two_model_calls_becomes_one_trajectory_with_the_last_history(
     assert log.trajectory_id == "00000000000000000000000000000001"
     assert (log.agent.name, log.agent.version, log.agent.model_name) == ("stock", "2", "gpt-4.1-2025-04-14")
     assert [tool["name"] for tool in log.agent.tool_definitions] == ["get_stock"]
+    assert log.extra["otel_genai"]["resources"] == [{"service.name": "shop-agent", "service.version": "1.4.0"}]
     assert record.dropped == ("agent.messages",)
 
 

@@ -6,6 +6,7 @@ guessed.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
@@ -41,6 +42,9 @@ def named(name: str) -> Format:
 
 
 def recognise(data: bytes, source: str) -> list[str]:
-    """Return the names of the formats that recognise a source."""
+    """Return the names of the formats that recognise a source; they see its head as UTF-8 without a mark."""
     head = data[:HEAD_BYTES]
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        head = head[: len(head) // 2 * 2].decode("utf-16", "replace").encode("utf-8", "replace")
+    head = head.removeprefix(codecs.BOM_UTF8)
     return [name for name, reader in formats().items() if reader.sniff(head, source)]

@@ -254,7 +254,7 @@ def _calls_of_columns(span: Span, rest: dict[str, Any]) -> None:
     last = span.choices[0][-1]
     if last["role"] == "assistant" and not last.get("tool_calls"):
         made = messages_of([{"role": "assistant", "content": "", "tool_calls": listed}], "assistant")
-        last["tool_calls"] = made[0]["tool_calls"]
+        span.choices[0] = [*span.choices[0][:-1], {**last, "tool_calls": made[0]["tool_calls"]}]
 
 
 def _metrics(about: dict[str, Any]) -> dict[str, Any]:

@@ -207,7 +207,10 @@ def _metrics(span: Span, run: dict[str, Any], answer: Any) -> dict[str, Any]:
     """Return usage from the run, from its answer, or from what the answer's message says."""
     stated = _object(_field(answer, "usage_metadata"))
     said = span.choices[0][-1] if span.choices else {}
-    stated = stated or _object(said.pop("usage_metadata", None))
+    if not stated and "usage_metadata" in said:
+        stated = _object(said["usage_metadata"])
+        rest = {key: value for key, value in said.items() if key != "usage_metadata"}
+        span.choices[0] = [*span.choices[0][:-1], rest]
     old = _object(_object(_field(answer, "llm_output")).get("token_usage")) or _object(_field(answer, "usage"))
     details = _object(run.get("prompt_token_details")) or _object(stated.get("input_token_details"))
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 
 from ratchet.intake.formats.otel_genai import MARKS as GENAI
-from ratchet.intake.formats.otel_genai import is_otlp, utf8
+from ratchet.intake.formats.otel_genai import is_otlp
 from ratchet.intake.jsontext import values
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import HEAD_BYTES, roots
@@ -29,7 +29,7 @@ KEPT = (
 )
 DROPPED = (
     "`input.value` and `output.value` of model calls that have message attributes; histories that spans other than "
-    "model calls repeat; `kind`, `traceState`, `links` and flags of OTLP spans"
+    "model calls repeat"
 )
 _MARKS = (b'"openinference.span.kind"', b'"llm.input_messages', b'"llm.output_messages')
 _ROW = {"parent_id", "span_kind"}
@@ -37,14 +37,13 @@ _ROW = {"parent_id", "span_kind"}
 
 def sniff(head: bytes, name: str) -> bool:
     """Whether it is OTLP with OpenInference attributes and none of the GenAI conventions, or has rows of Phoenix."""
-    text = utf8(head)
     if is_otlp(head):
-        return any(mark in text for mark in _MARKS) and not any(mark in text for mark in GENAI)
+        return any(mark in head for mark in _MARKS) and not any(mark in head for mark in GENAI)
     found = roots(head)
     if any(set(keys) >= _ROW and {"context", "context.trace_id"} & set(keys) for keys in found):
         return True
     paged = any(keys.get("data", "").startswith("[") for keys in found)
-    return paged and all(mark in text for mark in (b'"span_kind"', b'"trace_id"', b'"parent_id"'))
+    return paged and all(mark in head for mark in (b'"span_kind"', b'"trace_id"', b'"parent_id"'))
 
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:

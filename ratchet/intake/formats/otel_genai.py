@@ -22,7 +22,7 @@ KEPT = (
     "messages of attributes, events and log records; reasoning, calls, results, tools, model, usage, cost, times; "
     "sub-agents as embedded trajectories; every other span, attribute and event under `extra.otel_genai`"
 )
-DROPPED = "histories that spans other than model calls repeat; `kind`, `traceState`, `links` and flags of spans"
+DROPPED = "histories that spans other than model calls repeat; the times of events that are messages"
 ROOTS = {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"}
 """Top-level fields of an OTLP export."""
 MARKS = (b'"gen_ai.', b'"traceloop.', b'"llm.prompts.', b'"llm.completions.', b'"llm.request.type"')
@@ -30,7 +30,7 @@ MARKS = (b'"gen_ai.', b'"traceloop.', b'"llm.prompts.', b'"llm.completions.', b'
 
 def sniff(head: bytes, name: str) -> bool:
     """Whether it is an OTLP export with attributes or events of the GenAI conventions."""
-    return is_otlp(head) and any(mark in utf8(head) for mark in MARKS)
+    return is_otlp(head) and any(mark in head for mark in MARKS)
 
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
@@ -41,11 +41,6 @@ def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
 def is_otlp(head: bytes) -> bool:
     """Whether a record is an OTLP export."""
     return any(ROOTS & set(keys) for keys in roots(head))
-
-
-def utf8(head: bytes) -> bytes:
-    """Return a head without the zero bytes of UTF-16, so that marks are found in it."""
-    return head.replace(b"\0", b"") if head[:2] in (b"\xff\xfe", b"\xfe\xff") else head
 
 
 def _spans(data: bytes) -> Iterator[Span | Rejected]:

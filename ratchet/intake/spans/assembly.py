@@ -17,6 +17,7 @@ from ratchet.contracts.canonical import canonical_json
 from ratchet.intake.messages import Conversation
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.spans.chains import Chain
+from ratchet.intake.spans.chat import forget
 from ratchet.intake.spans.joining import Trace, traces_of
 from ratchet.intake.spans.model import Span, Tree
 from ratchet.intake.spans.tools import place_tools
@@ -47,6 +48,7 @@ def records_of(spans: Iterable[Span | Rejected], space: str) -> Iterator[Record 
             continue
         dropped = tuple(f"{span.kind}.{name}" for span in trace.spans for name in span.dropped)
         yield Record(number, offset, raw, document, claims, tuple(anomalies), dropped)
+    forget()
 
 
 def _document(trace: Trace, space: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -88,6 +90,8 @@ def _document(trace: Trace, space: str) -> tuple[dict[str, Any], dict[str, Any],
             if span.kind != "llm":  # its messages are the steps
                 span.dropped.clear()
     kept: dict[str, Any] = {"trace_ids": trace.names}
+    if resources := {canonical_json(span.resource): span.resource for span in trace.spans if span.resource}:
+        kept["resources"] = list(resources.values())
     if rest:
         kept["spans"] = [_summary(span) for span in rest]
     document = {**documents[0], "extra": {space: kept}}
@@ -117,6 +121,10 @@ def _trajectory(
         for key in ("name", "version"):
             if agent[key] == "unknown" and span.agent.get(key):
                 agent[key] = span.agent[key]
+    for key in ("name", "version"):
+        service = chain.spans[0].resource.get(f"service.{key}")
+        if agent[key] == "unknown" and isinstance(service, str) and service:
+            agent[key] = service
     agent["tool_definitions"] = _tools(chain) or None
     talk = Conversation(lambda: name, space)
     for turn in chain.turns:

@@ -11,6 +11,7 @@ copied from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -62,9 +63,11 @@ class Chain:
 def chains_of(spans: Sequence[Span]) -> list[Chain]:
     """Put the model calls of a trace together, in the order in which they were made."""
     chains: list[Chain] = []
+    keys_of: dict[int, Key] = {}
     for span in sorted(spans, key=lambda span: span.start):
         head, body = split(span.inputs)
-        keys = [key_of(message) for message in body]
+        # A message that is repeated is the same object.
+        keys = [keys_of.get(id(one)) or keys_of.setdefault(id(one), key_of(one)) for one in body]
         chain = max((one for one in chains if _continues(one, keys)), key=lambda one: len(one.body), default=None)
         rest = body[len(chain.body) :] if chain else body
         if chain:
@@ -154,14 +157,14 @@ def _extend(chain: Chain, span: Span, head: list[dict[str, Any]], rest: list[dic
     if head and keys != chain.head:
         if chain.spans:
             chain.anomalies.append("system_changed")
-        chain.turns += [Turn(message, key, compared=False) for message, key in zip(head, keys, strict=True)]
+        chain.turns += [Turn(deepcopy(message), key, compared=False) for message, key in zip(head, keys, strict=True)]
         chain.head = keys
-    new = [Turn(message, key_of(message)) for message in rest]
+    new = [Turn(deepcopy(message), key_of(message)) for message in rest]
     if new and chain.spans and not chain.ends and new[0].message["role"] == "assistant":
         # The call before logged no answer, and here it is in the history.
         new[0].span = chain.spans[-1]
     chain.turns += new
-    chain.ends = [[Turn(message, key_of(message), span) for message in said] for said in span.choices]
+    chain.ends = [[Turn(deepcopy(message), key_of(message), span) for message in said] for said in span.choices]
     for place, end in enumerate(chain.ends):
         end[0].others = span.choices[:place] + span.choices[place + 1 :]
     if chain.ends:

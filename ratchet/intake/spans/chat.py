@@ -7,7 +7,11 @@ The names `human`, `ai` and `model` become `user`, `assistant` and `assistant`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from ratchet.contracts.canonical import canonical_json
 from ratchet.intake.spans.content import Sorted, call, plain, result_content, sort
@@ -21,6 +25,8 @@ _CLASSES = {
     "HumanMessage": "user", "AIMessage": "assistant", "SystemMessage": "system", "ToolMessage": "tool",
     "FunctionMessage": "function", "ChatMessage": "assistant",
 }  # fmt: skip
+_LARGE = 32 << 10
+"""Longest message, in bytes, that is remembered in case it is repeated."""
 _HOLDERS = ("messages", "choices", "generations", "message", "kwargs", "output", "input")
 """Fields in which a request or an answer holds its messages, in the order in which they are looked for."""
 
@@ -110,7 +116,7 @@ def _listed(value: list[Any], role: str) -> list[list[dict[str, Any]]] | None:
         batches = [_listed(one, role) for one in value]
         return [batch[0] for batch in batches if batch]
     if value and all(is_message(one) for one in value):
-        return [[message for one in value for message in _message(one)]]
+        return [[message for one in value for message in _known(one)]]
     if value and all(isinstance(one, str) for one in value):
         return [[{"role": role, "content": one} for one in value]]
     if value and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in value):
@@ -143,6 +149,26 @@ def _role(value: dict[str, Any]) -> str | None:
             return _ROLES[kind]
         return _CLASSES.get(kind.removesuffix("Chunk"))
     return None
+
+
+def _known(value: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """Return one message as `_message` does; one that was seen before, as the same objects, which nobody may change."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits
+        return _message(value)
+    return _message(value) if len(text) > _LARGE else _seen(text)
+
+
+@lru_cache(maxsize=2048)
+def _seen(text: bytes) -> Sequence[dict[str, Any]]:
+    """Return what a message becomes: every model call of a trace repeats those before it."""
+    return _message(orjson.loads(text))
+
+
+def forget() -> None:
+    """Let go of the messages that were seen."""
+    _seen.cache_clear()
 
 
 def _message(value: dict[str, Any]) -> list[dict[str, Any]]:

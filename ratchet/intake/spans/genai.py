@@ -75,6 +75,7 @@ def span_of(found: OtlpSpan) -> Span:
         agent=_agent(found),
         model=_text(about, "gen_ai.response.model", "gen_ai.request.model", "llm.request.model"),
         metrics=_metrics(about),
+        resource=found.resource,
         claims=nested(taken_below(about, "ratchet")),
         anomalies=list(found.anomalies),
     )
@@ -166,7 +167,7 @@ def _from_events(events: list[Event]) -> tuple[list[dict[str, Any]], list[list[d
             inner = decoded(body.get("message", body))
             said = _said(inner if isinstance(inner, dict) else {"content": inner}, "assistant")
             if said and isinstance(body.get("finish_reason"), str):
-                said[-1].setdefault("finish_reason", body["finish_reason"])
+                said = [*said[:-1], {"finish_reason": body["finish_reason"], **said[-1]}]
             if said:
                 choices.append((body.get("index"), said))
         elif event.name == "gen_ai.content.prompt":
@@ -297,10 +298,11 @@ def _metrics(about: dict[str, Any]) -> dict[str, Any]:
 
 def _rest(span: Span, found: OtlpSpan, attributes: dict[str, Any]) -> None:
     """Keep what is left, and count what repeats the messages of other spans."""
-    if span.kind == "other":
-        span.dropped += [f"events.{event.name}" for event in found.events if event.name.startswith("gen_ai.")]
+    spoken = [event.name for event in found.events if event.name.startswith("gen_ai.")]
+    span.dropped += [f"events.{name}" if span.kind == "other" else "events.at" for name in spoken]
     attributes = without_messages(attributes, span.dropped)
     about = {"attributes": attributes, "status": found.status, "status_message": found.message, "scope": found.scope}
+    about["otlp"] = found.rest
     span.rest = {key: value for key, value in about.items() if value}
     events = [event for event in found.events if not event.name.startswith("gen_ai.")]
     if events:

@@ -51,6 +51,8 @@ class Span:
     call_id: str | None = None
     arguments: Any = None
     result: Any = None
+    resource: dict[str, Any] = field(default_factory=dict)
+    """What made it: service, host and their like; the same for many spans, kept once."""
     rest: dict[str, Any] = field(default_factory=dict)
     """What has no place of its own, to be kept in `extra`."""
     claims: dict[str, Any] = field(default_factory=dict)

@@ -44,9 +44,10 @@ def span_of(found: OtlpSpan) -> Span:
         offset=found.offset,
         started=found.started,
         ended=found.ended,
+        resource=found.resource,
         anomalies=list(found.anomalies),
     )
-    about = {"status": found.status, "status_message": found.message, "scope": found.scope}
+    about = {"status": found.status, "status_message": found.message, "scope": found.scope, "otlp": found.rest}
     span.rest = {key: value for key, value in about.items() if value}
     if found.events:
         span.rest["events"] = [{"name": one.name, "at": one.at, "attributes": one.attributes} for one in found.events]

@@ -13,13 +13,18 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeGuard
 
 from ratchet.intake.jsontext import Value, values
 from ratchet.intake.records import Rejected, Unreadable
 from ratchet.intake.spans.model import instant, nanoseconds
 
-_STATUS = {1: "OK", 2: "ERROR", "STATUS_CODE_OK": "OK", "STATUS_CODE_ERROR": "ERROR"}
+_KNOWN = {
+    "traceId", "spanId", "parentSpanId", "name", "startTimeUnixNano", "endTimeUnixNano", "attributes", "events",
+    "status",
+}  # fmt: skip
+_STATUS = {"1": "OK", "2": "ERROR", "STATUS_CODE_OK": "OK", "STATUS_CODE_ERROR": "ERROR"}
 
 
 @dataclass
@@ -51,6 +56,8 @@ class OtlpSpan:
     raw: bytes = field(repr=False)
     offset: int = 0
     anomalies: list[str] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Whatever else the span holds, as it stands there: kind, links, trace state, counts of what was cut."""
 
 
 def spans_of(data: bytes) -> Iterator[OtlpSpan | Rejected]:
@@ -133,7 +140,7 @@ def _leaf(
         name=str(_field(leaf, "name") or ""),
         started=instant(_field(leaf, "startTimeUnixNano")),
         ended=instant(_field(leaf, "endTimeUnixNano")),
-        status=_STATUS.get(status.get("code")) if _is(status) else None,
+        status=_STATUS.get(str(status.get("code"))) if _is(status) else None,
         message=str(status["message"]) if _is(status) and status.get("message") else None,
         attributes=attributes,
         events=[],
@@ -145,6 +152,7 @@ def _leaf(
     )
     if signal == "Spans":
         span.events = [_event(event, anomalies) for event in _list(leaf, "events")]
+        span.rest = {key: value for key, value in leaf.items() if _camel(key) not in _KNOWN and value}
         yield span
         return
     event_name = _field(leaf, "eventName") or attributes.get("event.name") or ""
@@ -238,10 +246,12 @@ def _is(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
+@cache
 def _snake(name: str) -> str:
     return "".join(f"_{character.lower()}" if character.isupper() else character for character in name)
 
 
+@cache
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(other.capitalize() for other in others)
