@@ -20,7 +20,7 @@ from ratchet.intake.records import Unreadable
 
 MAX_ENTRIES = 500_000
 """Entries of one archive."""
-MAX_ENTRY_BYTES = 1 << 30
+MAX_ENTRY_BYTES = 256 << 20
 """Unpacked size of one entry: it is held in memory."""
 LOCAL = b"PK\x03\x04"
 """What every entry, and so every archive that has one, begins with."""

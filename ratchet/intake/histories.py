@@ -58,6 +58,7 @@ def entry_of(item: Value) -> Entry:
         request = body
     else:
         wrapper = {key: value for key, value in body.items() if key not in ("request", "response", "body")}
+        wrapper |= {key: beside for key in ("request", "response") if (beside := _beside(body.get(key)))}
     merged = {**(request or {}), **(response or {})}
     if "input" not in merged and "output" not in merged:
         raise Unreadable("no_items", "a record must have an input or an output")
@@ -76,6 +77,12 @@ def _inner(holder: Any) -> dict[str, Any] | None:
     if not isinstance(holder, dict):
         return None
     return holder["body"] if isinstance(holder.get("body"), dict) else holder
+
+
+def _beside(holder: Any) -> dict[str, Any]:
+    """Return what a batch keeps beside the body of a request or response."""
+    wraps = isinstance(holder, dict) and isinstance(holder.get("body"), dict)
+    return {key: value for key, value in holder.items() if key != "body"} if wraps else {}
 
 
 def resolve(entries: list[Entry]) -> None:

@@ -6,7 +6,10 @@ the repeated messages once, in a pool, and name ranges of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from ratchet.contracts.canonical import canonical_json
 
 _DECISIONS = {"approve": "approved", "modify": "approved", "reject": "refused", "terminate": "refused"}
 
@@ -31,23 +34,48 @@ def last_history(sample: dict[str, Any], events: list[dict[str, Any]]) -> list[A
     return []
 
 
-def measure(steps: list[dict[str, Any]], events: list[dict[str, Any]], space: str) -> None:
-    """Put time and usage of each model call on the step that it answered with: by message id, else by order."""
-    own = [step for step in steps if step["source"] == "agent" and not step.get("is_copied_context")]
+def measure(
+    spoken: list[tuple[dict[str, Any], dict[str, Any]]], events: list[dict[str, Any]], resolve: Callable[[Any], Any]
+) -> None:
+    """Put time and usage of each model call on the step that it answered with: by message id, else by what it said.
+
+    Args:
+        spoken: the agent's own steps, each with the message that it came from.
+        events: all events of the sample: a grader's calls answer no message of it.
+        resolve: puts attachments in place, which events name where messages hold the text.
+    """
     answered = [(event, answer) for event in events if (answer := _answer(event)) is not None]
     by_id = {answer["id"]: event for event, answer in answered if isinstance(answer.get("id"), str)}
-    named = [(step.get("extra") or {}).get(space, {}).get("message_id") for step in own]
-    found = [by_id.get(name) if isinstance(name, str) else None for name in named]
-    if not any(found) and len(answered) == len(own):
-        found = [event for event, _ in answered]
-    for step, event in zip(own, found, strict=True):
-        if event is None:
+    by_words: dict[str, list[dict[str, Any]]] = {}
+    for event, answer in answered:
+        if not isinstance(answer.get("id"), str):
+            by_words.setdefault(_words(resolve(answer)), []).append(event)
+    for step, message in spoken:
+        named = by_id.get(message["id"]) if isinstance(message.get("id"), str) else None
+        same = by_words.get(_words(message)) if named is None else None
+        if named is None and not same:
             continue
+        event = named or (same or []).pop(0)
         if isinstance(event.get("timestamp"), str):
             step["timestamp"] = event["timestamp"]
         usage = event["output"].get("usage")
         if isinstance(usage, dict):
             step["metrics"] = _metrics(usage)
+
+
+def _words(message: dict[str, Any]) -> str:
+    return canonical_json([message.get("content"), message.get("tool_calls")])
+
+
+def acting(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events up to where scoring begins, without a grader's: those of the agent."""
+    own = []
+    for event in events:
+        if event.get("event") in ("step", "span_begin") and event.get("type") in ("scorer", "scorers"):
+            break
+        if event.get("role") != "grader":
+            own.append(event)
+    return own
 
 
 def _metrics(usage: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.intake.inspect_events import approvals, last_history, measure, tools_of_events
+from ratchet.intake.inspect_events import acting, approvals, last_history, measure, tools_of_events
 from ratchet.intake.jsontext import Value
 from ratchet.intake.messages import Conversation, text_or_none
 from ratchet.intake.records import Record, Unreadable
@@ -70,11 +70,16 @@ def record_of(item: Value, about: dict[str, Any], noted: tuple[str, ...]) -> Rec
     events = _events(sample)
     chat = Conversation(lambda: digest(sample)[:12], SPACE, (*item.anomalies, *noted))
     evaluation = _object(about.get("eval"))
+    spoken = []
     for message in held.resolve(_messages(sample, events, chat)):
-        _add(chat, message, text_or_none(evaluation.get("model")))
+        step = _add(chat, message, text_or_none(evaluation.get("model")))
+        if step.get("source") == "agent" and not step.get("is_copied_context"):
+            spoken.append((step, message))
     if not chat.steps:
         raise Unreadable("no_messages", "the sample has neither messages nor an input")
-    measure(chat.steps, events, SPACE)
+    missing = held.missing
+    measure(spoken, events, held.resolve)
+    held.missing = missing
     output = _object(sample.get("output"))
     rest = held.resolve({key: value for key, value in sample.items() if key not in _PLACED and value is not None})
     rest |= _output(output)
@@ -92,7 +97,7 @@ def record_of(item: Value, about: dict[str, Any], noted: tuple[str, ...]) -> Rec
             "name": _agent(evaluation, _object(about.get("plan"))),
             "version": "unknown",
             "model_name": text_or_none(evaluation.get("model")),
-            "tool_definitions": held.resolve(tools_of_events(events)),
+            "tool_definitions": held.resolve(tools_of_events(acting(events))),
         },
         "steps": chat.steps,
         "extra": {SPACE: rest},
@@ -106,7 +111,7 @@ def _messages(sample: dict[str, Any], events: list[dict[str, Any]], chat: Conver
     messages = sample.get("messages")
     if isinstance(messages, list) and messages:
         return messages
-    seen = last_history(sample, events)
+    seen = last_history(sample, acting(events))
     if seen:
         chat.noted.append("messages_from_events")
         return seen
@@ -117,8 +122,8 @@ def _messages(sample: dict[str, Any], events: list[dict[str, Any]], chat: Conver
     return asked if isinstance(asked, list) else []
 
 
-def _add(chat: Conversation, message: Any, model: str | None) -> None:
-    """Add one message in the spelling of chat logs."""
+def _add(chat: Conversation, message: Any, model: str | None) -> dict[str, Any]:
+    """Add one message in the spelling of chat logs; returns the step or result that it became."""
     if not isinstance(message, dict):
         raise Unreadable("bad_message", "a message must be an object")
     used = {"id", "role", "content", "tool_calls", "function", "reasoning", "model"}
@@ -129,11 +134,9 @@ def _add(chat: Conversation, message: Any, model: str | None) -> None:
     role = message.get("role")
     if role == "tool":
         named = {"name": message["function"]} if message.get("function") is not None else {}
-        chat.add({**told, **named, "role": role, "content": content})
-        return
+        return chat.add({**told, **named, "role": role, "content": content})
     if role != "assistant":
-        chat.add({**told, "role": role, "content": content})
-        return
+        return chat.add({**told, "role": role, "content": content})
     if isinstance(message.get("reasoning"), str):
         thoughts.insert(0, {"reasoning": message["reasoning"]})
     said = [text for part in thoughts if isinstance(text := part.get("reasoning"), str) and text]
@@ -149,6 +152,7 @@ def _add(chat: Conversation, message: Any, model: str | None) -> None:
         step["model_name"] = message["model"]
     if message.get("source") == "input":
         step["is_copied_context"] = True
+    return step
 
 
 def _content(content: Any, chat: Conversation) -> tuple[Any, list[dict[str, Any]], list[dict[str, Any]]]:

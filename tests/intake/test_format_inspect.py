@@ -78,12 +78,24 @@ def test_usage_times_and_tools_come_from_the_model_events():
     assert (metrics.prompt_tokens, metrics.completion_tokens, metrics.cached_tokens) == (14, 3, 4)
 
 
-def test_usage_is_placed_by_order_where_messages_have_no_ids():
-    body = sample()
-    for message in body["messages"]:
-        del message["id"]
-    (record,) = read(archive(entries(body)), "x.eval")
-    assert [step.metrics is not None for step in log(record).steps] == [False, True, True]
+def test_usage_is_placed_by_what_was_said_where_messages_have_no_ids():
+    said = [{"role": "assistant", "source": "generate", "content": text} for text in ("same", "same", DOG)]
+    graded = {"role": "assistant", "source": "generate", "content": "GRADE: C"}
+    told = [*said[:2], {**said[2], "content": "attachment://dog"}, graded]
+    events = [model_event(message, [], number) for number, message in enumerate(told, 1)]
+    found = log(one(messages=said, events=events)).steps
+    assert [step.timestamp[-7] for step in found] == ["1", "2", "3"]
+    assert all(step.metrics for step in found)
+
+
+@pytest.mark.parametrize(
+    "begin", [{"event": "step", "action": "begin", "type": "scorer"}, {"event": "span_begin", "type": "scorers"}]
+)
+def test_a_graders_history_is_not_taken_for_the_agents(begin):
+    own = model_event(answer("m1", "own"), [{"role": "user", "content": "q"}], 1)
+    graders = model_event(answer("m2", "GRADE: C"), [{"role": "user", "content": "grade this"}], 2)
+    for events in ([own, begin, graders], [own, {**graders, "role": "grader"}]):
+        assert [step.message for step in log(one(messages=[], events=events)).steps] == ["q", "own"]
 
 
 def test_scores_and_target_are_claims_and_never_a_score():

@@ -213,7 +213,8 @@ def test_parts_citations_refusals_and_state_are_kept():
 def test_a_batch_line_is_its_response_and_a_failed_one_is_set_aside():
     good, failed = sample("batch.jsonl")
     assert [step.message for step in log(good).steps] == ["hi"]
-    assert log(good).extra["openai_responses"]["record"]["custom_id"] == "r-1"
+    beside = log(good).extra["openai_responses"]["record"]
+    assert (beside["custom_id"], beside["response"]) == ("r-1", {"status_code": 200, "request_id": "q"})
     assert failed.code == "no_items"
 
 

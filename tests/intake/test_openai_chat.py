@@ -220,6 +220,62 @@ def test_metadata_that_names_the_task_goes_before_the_instance_id():
     assert (record.claims["task_id"], record.claims["repo"]) == ("t", "a/b")
 
 
+def stored(**fields):
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}
+    return {"choices": [choice], "usage": usage, **fields}
+
+
+def test_the_first_choice_of_a_stored_completion_is_the_last_step_with_its_usage():
+    log, anomalies = one({"role": "user", "content": "hi"}, **stored())
+    assert [step.message for step in log.steps] == ["hi", "hello"]
+    metrics = log.steps[1].metrics
+    assert (metrics.prompt_tokens, metrics.completion_tokens, metrics.cached_tokens) == (3, 1, 2)
+    assert log.steps[1].extra == {"openai": {"finish_reason": "stop"}}
+    assert anomalies == set()
+
+
+def test_request_and_response_side_by_side_are_one_conversation():
+    body = {"request": {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}}
+    body |= {"response": stored(id="chatcmpl-1"), "latency_ms": 7}
+    assert recognise(json.dumps(body).encode(), "x.json") == ["openai_chat"]
+    (record,) = read(json.dumps(body).encode(), "x.json")
+    log = trajectory_of(record, tenant="acme", grant_id="g")
+    assert [step.message for step in log.steps] == ["hi", "hello"]
+    assert log.agent.model_name == "m"
+    kept = log.extra["openai"]
+    assert (kept["temperature"], kept["latency_ms"], kept["response"]["id"]) == (0, 7, "chatcmpl-1")
+
+
+def test_a_choice_that_the_messages_end_with_is_not_said_twice():
+    log, _ = one({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}, **stored())
+    assert [step.message for step in log.steps] == ["hi", "hello"]
+
+
+def test_other_choices_are_kept_beside_and_noted():
+    second = {"index": 1, "message": {"role": "assistant", "content": "hey"}}
+    log, anomalies = one({"role": "user", "content": "hi"}, choices=[*stored()["choices"], second])
+    assert log.extra["openai"]["other_choices"] == [second]
+    assert anomalies == {"other_choices"}
+
+
+def test_a_blank_tools_string_is_no_tools():
+    assert one({"role": "user", "content": "x"}, tools="")[0].agent.tool_definitions is None
+
+
+def test_naive_and_mixed_times_are_kept_as_they_are_and_noted():
+    times = ("2026-01-02T03:04:05", "2026-01-02T03:04:05Z", "yesterday")
+    log, anomalies = one(*({"role": "user", "content": "x", "timestamp": time} for time in times))
+    assert [step.timestamp for step in log.steps] == list(times)
+    assert anomalies == {"naive_timestamp", "mixed_timestamps", "odd_timestamp"}
+
+
+def test_a_part_that_is_a_string_is_text():
+    log, anomalies = one({"role": "user", "content": ["see"]})
+    assert log.steps[0].message[0].text == "see"
+    assert anomalies == {"part_as_string"}
+
+
 def test_it_recognises_its_own_even_behind_a_broken_line_and_when_the_head_is_cut():
     line = json.dumps(chat(metadata={"task_id": "x"}))
     assert sniff(f'{{"messages": [{{"role\n{line}\n{line}\n'.encode(), "x.jsonl")

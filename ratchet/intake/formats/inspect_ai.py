@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json
-from ratchet.intake.archive import LOCAL, Archive
+from ratchet.intake.archive import LOCAL, MAX_ENTRY_BYTES, Archive
 from ratchet.intake.inspect_sample import record_of
 from ratchet.intake.jsontext import REASONS, decode_sound
 from ratchet.intake.nested import one, parts
@@ -117,6 +117,11 @@ def _chunked(archive: Archive, prefix: str) -> bytes:
         starts = sorted((int(match[1]), name) for name in archive.entries if (match := place.fullmatch(name)))
         return [item for _, name in starts for item in _value(archive, name, list)]
 
+    wanted = [
+        entry for name, entry in archive.entries.items() if name.startswith(f"{prefix}/") and "/calls/" not in name
+    ]
+    if sum(entry.size for entry in wanted) > MAX_ENTRY_BYTES:
+        raise Unreadable("entry_too_big", f"the parts of the sample state more than {MAX_ENTRY_BYTES} bytes")
     sample = _value(archive, f"{prefix}/sample.json", dict)
     refs = sample.pop("message_refs", [])
     pool, events = items("messages"), items("events")

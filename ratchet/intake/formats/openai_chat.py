@@ -110,10 +110,9 @@ def _stored(body: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 def _answer(chat: Conversation, choices: list[Any], rest: dict[str, Any]) -> None:
     """Add the first choice of a completion, with its usage; the others are kept beside."""
     step = chat.add(choices[0]["message"])
-    if choices[0].get("finish_reason") is not None:
-        step.setdefault("extra", {}).setdefault("openai", {})["finish_reason"] = choices[0]["finish_reason"]
-    if choices[0].get("logprobs"):
-        step.setdefault("extra", {}).setdefault("openai", {})["logprobs"] = choices[0]["logprobs"]
+    told = {key: value for key, value in choices[0].items() if key != "message" and value not in (None, 0)}
+    if told:
+        step.setdefault("extra", {}).setdefault("openai", {}).update(told)
     holder = rest["response"] if isinstance(rest.get("response"), dict) else rest
     usage = holder.get("usage")
     if isinstance(usage, dict) and step.get("source") == "agent":
