@@ -136,6 +136,8 @@ def of_openhands(body):
     events = body.get("history", body.get("trajectory"))
     if not events:
         return Counter()
+    if "role" in events[0]:
+        return of_messages(events)
     return of_events(events) if isinstance(events[0], dict) and "kind" in events[0] else of_actions(events)
 
 

@@ -142,6 +142,20 @@ def test_an_sdk_evaluation_record_gives_task_patch_and_model():
     assert trajectory.extra[FORMAT]["attempt"] == 1
 
 
+def test_rows_of_messages_are_read_as_the_model_had_them():
+    record, trajectory = log(FORMAT, "rows.jsonl")
+    assert calls(trajectory) == [
+        ("execute_bash", {"command": "ls"}, "half.py"),
+        ("finish", {"message": "Fixed."}, None),
+    ]
+    own = trajectory.ratchet
+    assert (own.task_id, own.repo, own.deliverable.submitted) == ("acme__half-12", "acme/half", True)
+    assert own.deliverable.touched == ("half.py",)
+    assert trajectory.agent.tool_definitions[0]["function"]["name"] == "execute_bash"
+    assert trajectory.extra[FORMAT]["resolved"] == 1
+    assert noted(record) == {"tools_as_string": 1, "unanswered_call": 1}
+
+
 def test_quirks_of_actions_are_kept_and_noted():
     record, trajectory = log(FORMAT, "quirks.json")
     assert calls(trajectory) == [

@@ -1,7 +1,8 @@
 """OpenHands: event streams (a JSON array, or `{trajectory: [...]}`) and the `output.jsonl` of its evaluations.
 
 Both generations of events are read (`ratchet.intake.openhands`), and both of `history`: the list of events and the
-older list of (action, observation) pairs. The patch of `test_result` is the deliverable, handed in where the agent
+older list of (action, observation) pairs. So are rows of data sets whose `trajectory` holds the messages that the model
+read and wrote. The patch of `test_result` is the deliverable, handed in where the agent
 finished by itself. A stream in which one event cannot be read is set aside whole.
 """
 
@@ -13,8 +14,8 @@ from typing import Any
 
 from ratchet.contracts.canonical import digest
 from ratchet.intake.jsontext import Value, values
-from ratchet.intake.messages import object_of, records_of, text_or_none
-from ratchet.intake.openhands import Actions, Events
+from ratchet.intake.messages import object_of, records_of, text_or_none, tools_of
+from ratchet.intake.openhands import Actions, Events, Messages, Telling
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import HEAD_BYTES, inside, roots
 from ratchet.intake.tasks import deliverable, instance_claims, named_claims
@@ -57,7 +58,8 @@ def _is_event(keys: dict[str, Any]) -> bool:
 
 def _holds(keys: dict[str, str], head: bytes) -> bool:
     if keys.get("trajectory", "").startswith("["):
-        return _is_event(inside(head, "trajectory"))
+        first = inside(head, "trajectory")
+        return _is_event(first) or ("instance_id" in keys and {"role", "content"} <= set(first))
     if "history" not in keys or "trajectory" in keys:
         return False
     return bool({"instance_id", "task_id", "id"} & set(keys)) and bool(_RUN & set(keys))
@@ -91,16 +93,21 @@ def _record(item: Value, source: str) -> Record:
     events = body.get(field)
     if not isinstance(events, list) or not events:
         raise Unreadable("no_events", f"{field} must be an array with at least one event")
-    modern = any(isinstance(event, dict) and "kind" in event for event in events)
-    telling = (Events if modern else Actions)(lambda: digest(body)[:12], item.anomalies)
+    telling = _reader(events)(lambda: digest(body)[:12], item.anomalies)
     telling.tell(events)
+    placed = {field}
+    if telling.tools is None:
+        telling.tools = tools_of(body, telling.chat.noted)
+        placed.add("tools")
     if not telling.chat.steps:
         raise Unreadable("no_messages", "the events must hold one that somebody said")
     metadata, instance = object_of(body, "metadata"), object_of(body, "instance")
     config = object_of(metadata, "llm_config") or object_of(metadata, "llm")
     result = object_of(body, "test_result")
-    patch = next((value for value in (result.get("git_patch"), body.get("git_patch")) if isinstance(value, str)), None)
-    rest = {key: value for key, value in body.items() if key != field and value is not None}
+    stated = (result.get("git_patch"), body.get("git_patch"), body.get("model_patch"))
+    patch = next((value for value in stated if isinstance(value, str)), None)
+    placed |= {"model_patch"} if patch is body.get("model_patch") else set()
+    rest = {key: value for key, value in body.items() if key not in placed and value is not None}
     if patch and "git_patch" in result:
         rest["test_result"] = {key: value for key, value in result.items() if key != "git_patch"}
     if telling.events:
@@ -125,10 +132,22 @@ def _record(item: Value, source: str) -> Record:
     )
 
 
+def _reader(events: list[Any]) -> type[Telling]:
+    """Return what reads such events, by the fields of any one of them."""
+    fields = {key for event in events if isinstance(event, dict) for key in event}
+    return (
+        Events
+        if "kind" in fields
+        else Actions
+        if {"action", "observation"} & fields or "role" not in fields
+        else Messages
+    )
+
+
 def _task(body: dict[str, Any], instance: dict[str, Any], source: str) -> dict[str, Any]:
     stated = next((body[key] for key in ("instance_id", "task_id", "id") if isinstance(body.get(key), str | int)), None)
     claims = named_claims(source) if stated is None else instance_claims(str(stated))
-    repo = instance.get("repo")
+    repo = instance.get("repo") or body.get("repo")
     return {**claims, "repo": repo} if isinstance(repo, str) and repo else claims
 
 

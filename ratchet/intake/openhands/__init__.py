@@ -2,5 +2,6 @@
 
 from ratchet.intake.openhands.actions import Actions
 from ratchet.intake.openhands.events import Events
+from ratchet.intake.openhands.telling import Messages, Telling
 
-__all__ = ["Actions", "Events"]
+__all__ = ["Actions", "Events", "Messages", "Telling"]

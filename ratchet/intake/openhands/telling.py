@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from ratchet.intake.messages import Conversation
 SPACE = "openhands"
 
 
-class Telling:
+class Telling(ABC):
     """A stream of events on its way to a document."""
 
     def __init__(self, name: Callable[[], str], anomalies: tuple[str, ...]) -> None:
@@ -25,6 +26,10 @@ class Telling:
         self.events: list[dict[str, Any]] = []
         """Events that no model read or wrote: states, recalls, condensations."""
 
+    @abstractmethod
+    def tell(self, events: list[Any]) -> None:
+        """Take all events. Raises Unreadable where one has no reading."""
+
     def quiet(self, event: dict[str, Any], *, condensed: bool = False) -> None:
         """Keep an event that is no part of the conversation; a condensation is noted once."""
         self.events.append(event)
@@ -35,6 +40,24 @@ class Telling:
         """Take the tools that the system prompt came with."""
         if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
             self.tools = tools
+
+
+class Messages(Telling):
+    """The messages themselves, as the model read and wrote them."""
+
+    def tell(self, events: list[Any]) -> None:
+        """Take all messages."""
+        for message in events:
+            self.chat.add(message)
+            made = message.get("tool_calls") if message.get("role") == "assistant" else None
+            names = [_deep(call, "function", "name") for call in made or []]
+            self.finished = self.finished or "finish" in names
+
+
+def _deep(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def told(event: dict[str, Any], *known: str) -> dict[str, Any]:
