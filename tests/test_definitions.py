@@ -16,6 +16,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "great_expectations", "mlflow",
 
 ASSETS = {
     "rights_ledger": ("intake", "tenants", None, set()),
+    "retention_sweep": ("intake", "tenants", None, {"rights_ledger"}),
     "trajectories": ("intake", "tenants", None, {"rights_ledger", "landing_logs"}),
     "task_catalogue": ("splits", "experiments", "sandbox", set()),
     "split_lock": ("splits", "experiments", None, {"task_catalogue"}),
@@ -50,6 +51,7 @@ BLOCKING = {
     "heldout_rows:evaluation_is_complete",
 }
 CHECKS = BLOCKING | {
+    "rights_ledger:no_affected_version_serves",
     "trajectories:rights_hold",
     "trajectories:index_meets_expectations",
     "heldout_scorecard:no_invalid_excess",
@@ -73,12 +75,14 @@ GATE = {
     "latency_within_limit",
     "cost_within_limit",
 }
-IMPROVEMENT = ASSETS.keys() - {"rights_ledger", "trajectories", "task_catalogue", "split_lock", "landing_logs"}
+INTAKE = {"rights_ledger", "retention_sweep", "trajectories"}
+IMPROVEMENT = ASSETS.keys() - INTAKE - {"task_catalogue", "split_lock", "landing_logs"}
 JOBS = {
     "prepare_experiment": {"task_catalogue", "split_lock", "landing_logs"},
     "ingest_trajectories": {"rights_ledger", "trajectories"},
     "improve_policy": set(IMPROVEMENT),
     "retrain_policy": IMPROVEMENT | {"task_catalogue", "split_lock"},
+    "sweep_retention": {"rights_ledger", "retention_sweep"},
 }
 
 
@@ -119,16 +123,20 @@ def test_the_jobs_are_these_and_run_in_one_process() -> None:
     assert found == JOBS
 
 
-def test_the_schedule_and_the_sensors_are_these_and_start_stopped() -> None:
+def test_the_schedules_and_the_sensors_are_these_and_only_those_of_the_rights_start_by_themselves() -> None:
     schedule = defs.resolve_schedule_def("nightly_improvement")
     assert schedule.cron_schedule == "0 2 * * *"
     assert schedule.job_name == "improve_policy"
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
     for name in ("new_trajectories", "registry_review", "registry_reconciler"):
         assert defs.resolve_sensor_def(name).default_status is dg.DefaultSensorStatus.STOPPED
+    sweep = defs.resolve_schedule_def("daily_retention_sweep")
+    assert (sweep.cron_schedule, sweep.job_name) == ("0 1 * * *", "sweep_retention")
+    assert sweep.default_status is dg.DefaultScheduleStatus.RUNNING
+    assert defs.resolve_sensor_def("rights_withdrawn").default_status is dg.DefaultSensorStatus.RUNNING
     repository = defs.get_repository_def()
-    assert len(repository.schedule_defs) == 1
-    assert len(repository.sensor_defs) == 3
+    assert len(repository.schedule_defs) == 2
+    assert len(repository.sensor_defs) == 4
 
 
 def test_the_definitions_are_valid() -> None:
