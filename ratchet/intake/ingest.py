@@ -210,6 +210,9 @@ class _Run:
         return self._writer
 
     def _done(self, source: _Open, size: int, outcome: Outcome) -> None:
+        # Not after the piece before: a source that ended with it is published together with its last records.
+        if self._since >= BATCH_BYTES:
+            self.publish()
         until = self.right().retention_until
         for part in outcome.parts:
             source.stored += self._writing().add(_retained(part, until))
@@ -222,8 +225,6 @@ class _Run:
         if self.tick:
             self.tick(size >> 10, f"{self.tally.read:,} records")
         self._finish(source)
-        if self._since >= BATCH_BYTES:
-            self.publish()
 
     def _finish(self, source: _Open) -> None:
         """Once all of a source was judged, keep its original where it may be kept."""
