@@ -78,6 +78,7 @@ def test_anthropic_blocks_become_text_reasoning_calls_and_results():
     log, anomalies, _ = fuse("quirk-anthropic.json")
     assert talk(log) == [("system", "Be brief."), ("user", "List"), ("agent", "I look."), ("agent", "a.txt")]
     assert answers(log) == [("ls", {"path": "."}, "a.txt")]
+    assert log.agent.tool_definitions[0]["function"] == {"name": "ls", "parameters": {"type": "object"}}
     assert log.steps[2].reasoning_content == "Look first."
     assert log.steps[2].extra["langfuse"]["parts"] == [{"part": 0, "type": "thinking", "signature": "sig"}]
     assert not anomalies

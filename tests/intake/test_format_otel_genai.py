@@ -28,7 +28,7 @@ def test_a_loop_of_two_model_calls_becomes_one_trajectory_with_the_last_history(
     assert not anomalies
     assert log.trajectory_id == "00000000000000000000000000000001"
     assert (log.agent.name, log.agent.version, log.agent.model_name) == ("stock", "2", "gpt-4.1-2025-04-14")
-    assert [tool["name"] for tool in log.agent.tool_definitions] == ["get_stock"]
+    assert [tool["function"]["name"] for tool in log.agent.tool_definitions] == ["get_stock"]
     assert log.extra["otel_genai"]["resources"] == [{"service.name": "shop-agent", "service.version": "1.4.0"}]
     assert record.dropped == ("agent.messages",)
 
@@ -84,7 +84,8 @@ def test_the_newest_and_the_oldest_events_are_read(name):
 def test_openllmetry_gives_tools_usage_and_workflow():
     log, _, _ = genai("openllmetry.json")
     assert log.agent.name == "files"
-    assert log.agent.tool_definitions == [{"name": "ls", "description": "List", "parameters": {"type": "object"}}]
+    (tool,) = log.agent.tool_definitions
+    assert tool["function"] == {"name": "ls", "description": "List", "parameters": {"type": "object"}}
     assert log.steps[-1].metrics.model_dump(exclude_none=True) == {
         "prompt_tokens": 20,
         "completion_tokens": 4,

@@ -183,12 +183,22 @@ def _share(main: Chain, chain: Chain) -> None:
 def _tools(chain: Chain) -> list[dict[str, Any]]:
     """Return every tool that a call of the chain was offered; a change from call to call is an anomaly."""
     found: dict[str, dict[str, Any]] = {}
-    offered = [{canonical_json(tool): tool for tool in span.tools} for span in chain.spans if span.tools]
+    offered = [{canonical_json(tool): tool for tool in map(_schema, span.tools)} for span in chain.spans if span.tools]
     for tools in offered:
         found |= {text: tool for text, tool in tools.items() if text not in found}
     if any(set(tools) != set(found) for tools in offered):
         chain.anomalies.append("tools_changed")
     return list(found.values())
+
+
+def _schema(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool as chat logs have it: a function's schema under `function`; a provider's own as it is."""
+    if isinstance(tool.get("function"), dict) or not isinstance(tool.get("name"), str):
+        return tool
+    if tool.get("type") not in (None, "function", "custom"):
+        return tool
+    names = {"input_schema": "parameters"}
+    return {"type": "function", "function": {names.get(key, key): tool[key] for key in tool if key != "type"}}
 
 
 def _claims(trace: Trace, tree: Tree) -> dict[str, Any]:
