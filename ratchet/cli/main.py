@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import ratchet
-from ratchet.cli import doctor, ingest, release, report, rights, run, ui
+from ratchet.cli import doctor, ingest, release, report, rights, run, splits, ui
 from ratchet.errors import RatchetError
 
 REFUSED = 2
@@ -60,4 +60,5 @@ for command in (run.run, report.report, doctor.doctor, ingest.ingest):
     app.command()(command)
 release.register(app)
 app.add_typer(rights.app, name="rights")
+app.add_typer(splits.app, name="contamination")
 app.command()(ui.ui)

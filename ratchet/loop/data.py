@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
-from ratchet.contracts.canonical import canonical_json, digest_bytes
+from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
 from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import LogSection, Purpose
 from ratchet.contracts.trajectory import Trajectory
@@ -34,8 +35,10 @@ from ratchet.splits import (
     document_of,
     lock,
     open_certificate,
+    open_waivers,
     save_certificate,
     save_lock,
+    waived,
 )
 
 AUDITED_TASKS = 24
@@ -184,41 +187,67 @@ def starter_corpus() -> list[Document]:
     ]
 
 
-def certificate(run: Run, dataset: AuthorisedDataset) -> tuple[ContaminationCertificate, str, bool]:
+class Certified(NamedTuple):
+    """A certificate with the waivers that hold, where it is in the store, and the corpus it is about."""
+
+    certificate: ContaminationCertificate
+    name: str
+    corpus: str
+    reused: bool
+
+
+def certificate(run: Run, dataset: AuthorisedDataset) -> Certified:
     """Check everything that a training run would read against the locked tasks, once per corpus.
 
-    Returns:
-        The certificate, the digest of the corpus, and whether it was there. A failed certificate is returned too: its
-        `require` refuses.
+    What is read follows from the dataset's records and the base checkpoint, so a corpus that was checked is not built
+    again. Stored waivers are taken up each time: a certificate with waivers is another one, under a name of its own. A
+    failed certificate is returned too: its `require` refuses.
     """
-    corpus = [document_of(trajectory, "trajectories") for trajectory in trajectories(run.store, dataset)]
-    corpus += starter_corpus() if run.manifest.base.checkpoint == "package:starter" else []
-    identity = corpus_digest(corpus)
+    checked = digest([run.lock.digest, dataset.records, run.manifest.base.checkpoint])
+    known = run.name("checked", f"{checked}.json")
+    identity = json.loads(run.store.read(known))["corpus"] if run.store.exists(known) else ""
     name = run.name("certificates", f"{identity}.json")
-    reused = run.store.exists(name)
+    reused = bool(identity) and run.store.exists(name)
     if not reused:
-        with progress(f"contamination: {len(corpus)} documents against the locked tasks"):
-            save_certificate(run.store, check(run.lock, run.tasks(), corpus), name)
-    return open_certificate(run.store, name), identity, reused
+        corpus = [document_of(trajectory, "trajectories") for trajectory in trajectories(run.store, dataset)]
+        corpus += starter_corpus() if run.manifest.base.checkpoint == "package:starter" else []
+        identity = corpus_digest(corpus)
+        name = run.name("certificates", f"{identity}.json")
+        reused = run.store.exists(name)
+        if not reused:
+            with progress(f"contamination: {len(corpus)} documents against the locked tasks"):
+                save_certificate(run.store, check(run.lock, run.tasks(), corpus), name)
+        run.store.create(known, canonical_json({"corpus": identity}).encode())
+    stored = open_certificate(run.store, name)
+    found = waived(stored, open_waivers(run.store, run.name("waivers")))
+    if found is not stored:
+        name = run.name("certificates", f"{identity}.{found.digest[:16]}.json")
+        save_certificate(run.store, found, name)
+    return Certified(found, name, identity, reused)
 
 
 def contamination_report(run: Run) -> Stage:
     """Certify the demonstrations of all methods together against validation and held-out tasks."""
     policies = sorted({policy for section in run.manifest.methods for policy in section.data.policies})
     dataset = demonstrations(run, policies, accepted_only=False, purpose="train_sft")
-    found, _, reused = certificate(run, dataset)
+    found, _, _, reused = certificate(run, dataset)
+    persons = {waiver.finding_id: f"{waiver.by}: {waiver.reason}" for waiver in found.waivers}
     rows = [layer.model_dump(mode="json") for layer in found.layers]
     rows += [
         {
+            "finding": one.finding_id,
             "layer": one.layer,
             "rule": one.rule,
             "task": one.task_id,
             "document": one.document,
+            "task_text": one.task_text[:200],
             "text": one.document_text[:200],
+            "waived": persons.get(one.finding_id, ""),
         }
         for one in found.findings[:20]
     ]
     summary = f"{found.open_findings} findings in {found.documents} documents against {found.protected} locked tasks"
+    summary += f", {len(persons)} waived" if persons else ""
     return stage(
         "contamination_report",
         reused,

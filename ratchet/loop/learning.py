@@ -25,6 +25,7 @@ from ratchet.policies.eligibility import refuse_ineligible
 from ratchet.policies.record import read_policy, seal
 from ratchet.policies.rendering import Rendering
 from ratchet.progress import task as progress
+from ratchet.rights import recheck, reopen
 from ratchet.rollouts.episodes import run as rollouts
 from ratchet.rollouts.judged import judge_all, refuse_excess
 from ratchet.rollouts.record import to_trajectory
@@ -99,6 +100,8 @@ def _train(run: Run, section: MethodSection) -> Stage:
             run.home / "work" / run.manifest.run_id / f"{section.name}.process",
             hard_wall_s=section.max_wall_s + IMPORTS_S,
         )
+        # The right may have ended after the last step: then no candidate comes of it.
+        recheck(run.rights, reopen(run.store.read(data), data), run.now())
         _publish(run, section, parent, outcome, facts)
     policy = open_policy(run, section.name)
     curve = policy.training["curve"]
@@ -129,13 +132,13 @@ def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[st
         dataset = demonstrations(run, policies, accepted_only=False, purpose=PURPOSES[needs])
     name = run.name("datasets", f"{dataset.digest}.json")
     run.store.create_same(name, dataset.to_bytes())
-    found, corpus, _ = certificate(run, dataset)
-    found.require(run.lock.digest, corpus)
+    certified = certificate(run, dataset)
+    certified.certificate.require(run.lock.digest, certified.corpus)
     return name, {
         "dataset": dataset.digest,
-        "certificate": run.name("certificates", f"{corpus}.json"),
-        "certificate_digest": found.digest,
-        "corpus": corpus,
+        "certificate": certified.name,
+        "certificate_digest": certified.certificate.digest,
+        "corpus": certified.corpus,
         "record": record_training(run, section.name, section.method, parent, dataset, reads=needs != "tasks"),
     }
 

@@ -4,7 +4,15 @@
 training reads with the locked tasks, and `ContaminationCertificate.require` is the door that every trainer passes.
 """
 
-from ratchet.splits.checking import check, corpus_digest, open_certificate, save_certificate, waive
+from ratchet.splits.certificates import (
+    open_certificate,
+    open_waivers,
+    save_certificate,
+    save_waiver,
+    waive,
+    waived,
+)
+from ratchet.splits.checking import check, corpus_digest
 from ratchet.splits.documents import document_of
 from ratchet.splits.evidence import (
     ContaminationCertificate,
@@ -34,9 +42,12 @@ __all__ = [
     "near_duplicates",
     "open_certificate",
     "open_lock",
+    "open_waivers",
     "save_certificate",
     "save_lock",
+    "save_waiver",
     "select",
     "verify",
     "waive",
+    "waived",
 ]

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from ratchet.contracts.canonical import digest
 from ratchet.contracts.environment import Task
-from ratchet.errors import ContaminationError
 from ratchet.splits.evidence import (
     ContaminationCertificate,
     Document,
@@ -23,14 +21,12 @@ from ratchet.splits.evidence import (
     LayerReport,
     SplitLock,
     SplitName,
-    Waiver,
 )
 from ratchet.splits.excerpts import around_grams, around_phrase, shortened
 from ratchet.splits.features import CONTAINMENT, JACCARD, Common, Features, near, of_document, of_task
 from ratchet.splits.identifiers import Mentions
 from ratchet.splits.locking import verify
 from ratchet.splits.text import Index
-from ratchet.store import Store
 
 KEPT_FINDINGS = 100
 RULES: dict[LayerName, str] = {
@@ -101,37 +97,6 @@ def check(lock: SplitLock, tasks: Iterable[Task], corpus: Iterable[Document]) ->
         layers=tuple(counts.report(layer) for layer in RULES),
         findings=tuple(counts.findings),
     )
-
-
-def waive(
-    certificate: ContaminationCertificate, finding_id: str, *, by: str, reason: str, at: datetime
-) -> ContaminationCertificate:
-    """Return the certificate with a person's waiver of one finding; it has a digest of its own.
-
-    Raises:
-        ContaminationError: there is no such finding, it is waived already, or nobody or no reason is named.
-    """
-    known = {finding.finding_id for finding in certificate.findings}
-    waived = {waiver.finding_id for waiver in certificate.waivers}
-    if finding_id not in known or finding_id in waived or not by.strip() or not reason.strip():
-        raise ContaminationError(
-            f"waiver of {finding_id!r}",
-            rule="it names an open finding of the certificate, a person and a reason",
-            remedy=f"choose among {sorted(known - waived)[:5]}",
-        )
-    waiver = Waiver(finding_id=finding_id, by=by, reason=reason, at=at)
-    fields = {name: getattr(certificate, name) for name in type(certificate).model_fields}
-    return ContaminationCertificate.issue(**{**fields, "waivers": (*certificate.waivers, waiver)})
-
-
-def save_certificate(store: Store, certificate: ContaminationCertificate, name: str) -> bool:
-    """Write the certificate once; raises ConflictError where another one is there."""
-    return store.create_same(name, certificate.to_bytes())
-
-
-def open_certificate(store: Store, name: str) -> ContaminationCertificate:
-    """Read a certificate back. Raises IntegrityError where it is missing or changed."""
-    return ContaminationCertificate.reopen(store.read(name), name)
 
 
 class _Protected:

@@ -1,0 +1,81 @@
+"""`ratchet contamination`: what training and the locked tasks share, with both texts, and a person's waiver of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ratchet.cli.options import HOME, Home
+
+if TYPE_CHECKING:
+    from ratchet.loop.waiving import Found
+
+SHOWN = 400
+"""Characters of each text that are shown without --full."""
+
+app = typer.Typer(
+    help="Contamination: show what was found between training and the locked tasks; waive what is no leak.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Experiment = Annotated[str | None, typer.Option("--experiment", help="Id of the experiment; all where it is left out.")]
+
+
+@app.command()
+def show(
+    experiment: Experiment = None,
+    full: Annotated[bool, typer.Option("--full", help="The whole excerpts, not their beginnings.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of text.")] = False,
+    home: Home = HOME,
+) -> None:
+    """Show every finding with both texts, the rule it breaks, and who waived it."""
+    from ratchet.loop.waiving import findings
+
+    found = findings(home, experiment)
+    if as_json:
+        rows = [
+            {
+                "experiment": one.run_id,
+                **one.finding.model_dump(mode="json"),
+                "waiver": one.waiver.model_dump(mode="json") if one.waiver else None,
+            }
+            for one in found
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for one in found:
+        _say(one, full)
+    waived = sum(one.waiver is not None for one in found)
+    typer.echo(f"{len(found)} findings, {waived} waived, {len(found) - waived} open.")
+
+
+@app.command()
+def waive(
+    finding: Annotated[str, typer.Argument(metavar="FINDING", help="Start of a finding's id.")],
+    by: Annotated[str, typer.Option("--by", help="Who decides; it stays in the certificate.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is no leak; it stays in the certificate.")],
+    experiment: Experiment = None,
+    home: Home = HOME,
+) -> None:
+    """Waive a finding that is no leak. The experiment's next stage issues the certificate with the waiver in it."""
+    from ratchet.loop.waiving import waive_finding
+
+    done = waive_finding(home, finding, by=by, reason=reason, at=datetime.now(UTC), run_id=experiment)
+    _say(done, full=False)
+    typer.echo("The waiver is recorded. Run the experiment again: its certificate will have it.")
+
+
+def _say(one: Found, full: bool) -> None:
+    found = one.finding
+    typer.echo(f"{found.finding_id}  {found.layer}: {found.rule}")
+    typer.echo(f"  in {one.run_id}: {found.split} task {found.task_id!r} and {found.document!r} of {found.source!r}")
+    for name, text in (("task", found.task_text), ("document", found.document_text)):
+        cut = text if full or len(text) <= SHOWN else f"{text[:SHOWN]} ..."
+        typer.echo(f"  {name}:")
+        typer.echo("\n".join(f"    | {line}" for line in cut.splitlines()))
+    if one.waiver:
+        typer.echo(f"  waived by {one.waiver.by} at {one.waiver.at.isoformat()[:19]}: {one.waiver.reason}")
