@@ -35,6 +35,6 @@ def canonical_bytes(value: Any) -> bytes:
         written = orjson.dumps(value, option=_OPTIONS)
     except TypeError:
         return canonical_json(value).encode()
-    if b"0.0000" in (digits := written.translate(_DIGITS)) or b"0e-0" in digits:
+    if b"0.0000" in written or (b"e-" in written and b"0e-0" in written.translate(_DIGITS)):
         return canonical_json(value).encode()
     return written

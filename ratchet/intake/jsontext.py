@@ -46,6 +46,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGITS = bytes(48 if 48 <= code <= 57 else 32 for code in range(256))
 _LONG_NUMBER = b"0" * 19
 _DEEP = b"\n" + b"  " * MAX_DEPTH
+_ODD_LINE = re.compile(rb"\n[\n \t\r]")
 _UNSOUND = object()
 
 
@@ -132,19 +133,21 @@ def _sound(raw: bytes) -> Any:
     """Decode a JSON text of which no rule of this module can complain, or return `_UNSOUND` where that is not proven.
 
     orjson refuses what is not JSON, NaN, infinities, lone surrogates and bad UTF-8 by itself. It reads integers beyond
-    64 bits as floats: they have 19 digits or more, wherever these stand. It keeps the last of two same keys: written
+    64 bits as floats, which it writes with `e+`: a text that holds this, in a string too, has no 19 digits. It keeps the last of two same keys: written
     out again, the value then has fewer quotes than the text, unless an escape hides one there. Written out with
     indentation, a value that is too deep has a line that starts with that many spaces, since line breaks inside strings
     are escaped.
     """
-    if b"\\u0022" in raw or _LONG_NUMBER in raw.translate(_DIGITS):
+    if b"\\u0022" in raw:
         return _UNSOUND
     try:
         value = orjson.loads(raw)
         written = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except (ValueError, TypeError):  # orjson's own errors are of these types
         return _UNSOUND
-    return value if written.count(b'"') == raw.count(b'"') and _DEEP not in written else _UNSOUND
+    if written.count(b'"') != raw.count(b'"') or _DEEP in written:
+        return _UNSOUND
+    return _UNSOUND if b"e+" in written and _LONG_NUMBER in raw.translate(_DIGITS) else value
 
 
 def values(data: bytes) -> Iterator[Value | Rejected]:
@@ -198,10 +201,7 @@ def looks_like_lines(head: bytes) -> bool:
 def count_lines(data: bytes) -> int:
     """Number of lines that are not blank."""
     # A line that starts with a space is either blank or odd: only then is it worth looking.
-    odd = data.startswith((b"\n", b" ", b"\t", b"\r")) or any(
-        b"\n" + sign in data for sign in (b"\n", b" ", b"\t", b"\r")
-    )
-    if odd:
+    if data.startswith((b"\n", b" ", b"\t", b"\r")) or _ODD_LINE.search(data):
         return sum(1 for _ in _split(data))
     return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
 

@@ -23,7 +23,7 @@ from ratchet.intake.formats import Format, named
 from ratchet.intake.jsontext import REASONS, Lines
 from ratchet.intake.opened import opened
 from ratchet.intake.records import Record, Rejected, Unreadable
-from ratchet.intake.rows import EVENT_COLUMNS, INDEX_COLUMNS, TRAJECTORY_COLUMNS, event_rows, index_row, table
+from ratchet.intake.rows import INDEX_COLUMNS, TRAJECTORY_COLUMNS, EventRows, index_row, table
 from ratchet.intake.secrets import SecretScanner
 from ratchet.intake.validate import trajectory_of
 
@@ -248,7 +248,7 @@ class _Rows:
         self.quarantine: list[dict[str, Any]] = []
         self._documents: list[dict[str, Any]] = []
         self._index: list[dict[str, Any]] = []
-        self._events: list[dict[str, Any]] = []
+        self._events = EventRows()
         self._seen: set[str] = set()
 
     def add(self, item: Record, kinds: str, rules: Rules) -> None:
@@ -270,13 +270,13 @@ class _Rows:
         }
         self._documents.append({"digest": digest, "document": written})
         self._index.append(index_row(trajectory, digest, place, None))
-        self._events += event_rows(trajectory, digest)
+        self._events.add(trajectory, digest)
 
     def part(self) -> Part:
         return Part(
             trajectories=table(self._documents, TRAJECTORY_COLUMNS),
             index=table(self._index, INDEX_COLUMNS),
-            events=table(self._events, EVENT_COLUMNS),
+            events=self._events.table(),
             quarantine=self.quarantine,
         )
 

@@ -11,6 +11,7 @@ import binascii
 import codecs
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 LAYERS = 4
 """Escapes are resolved this many times: JSON in a string in JSON in a string takes three."""
@@ -25,6 +26,8 @@ _RUNS = bytes(97 if code in _ALPHABET else 32 for code in range(256))
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _PRINTED = bytes(range(32, 127)) + b"\t\r\n"
 _ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_UNICODE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}")
+_BACKSLASH = ord("\\")
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b" ", b"f": b" "}
 
 
@@ -68,19 +71,35 @@ def _unescaped(raw: bytes) -> bytes:
     """Resolve the escapes of JSON strings, in whatever text they stand; what is no escape loses its backslash at most.
 
     `codecs` does it at the speed of a copy. It leaves `\\/` and, in bytes, `\\u` alone, and warns of what Python does
-    not know: where warnings are errors, a slower way is taken.
+    not know: where warnings are errors, a slower way is taken. Few `\\u` are resolved one by one, many at once.
     """
     if b"\\" not in raw:
         return raw
     try:
-        if b"\\u" not in raw:
-            return codecs.escape_decode(raw, "ignore")[0].replace(b"\\/", b"/")
-        if not raw.isascii():
-            raw = raw.decode("utf-8", "replace").encode("ascii", "backslashreplace")
-        text = raw.decode("unicode_escape", "replace")
+        if b"\\u" in raw:
+            if 128 * raw.count(b"\\u") > len(raw):
+                plain = raw if raw.isascii() else raw.decode("utf-8", "replace").encode("ascii", "backslashreplace")
+                return _utf8(plain.decode("unicode_escape", "replace")).replace(b"\\/", b"/")
+            raw = _UNICODE.sub(_code_points, raw)
+        text: bytes = codecs.escape_decode(raw, "ignore")[0]
     except (ValueError, DeprecationWarning):
         return _ESCAPE.sub(_character, raw)
-    return _utf8(text).replace(b"\\/", b"/")
+    return text.replace(b"\\/", b"/") if b"\\/" in text else text
+
+
+def _code_points(match: re.Match[bytes]) -> bytes:
+    raw, start = match.string, match.start()
+    before = start
+    while before and raw[before - 1] == _BACKSLASH:
+        before -= 1
+    # A backslash that is escaped itself begins no escape before the next layer.
+    return match.group() if (start - before) % 2 else _code(match.group())
+
+
+@lru_cache(maxsize=1 << 14)
+def _code(escapes: bytes) -> bytes:
+    text = "".join(chr(int(code, 16)) for code in escapes.split(b"\\u")[1:])
+    return b"\\\\" if text == "\\" else _utf8(text)
 
 
 def _character(match: re.Match[bytes]) -> bytes:

@@ -5,25 +5,20 @@ IPv6), and national ids that can be checked: `us_ssn` (areas that exist), `br_cp
 Names and addresses have no fixed shape: `personal_presidio` looks for them where it is installed. Found by kind and
 counted, never printed.
 
-Many texts are searched together, for all shapes at once, by the matcher that Kingfisher has for secrets (1 ms per MB);
-only what has a shape is looked at here.
+Many texts are searched together, for all shapes at once; only what has a shape is looked at more closely.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
-import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from kingfisher_sdk import Scanner
+from ratchet.intake.shapes import places
 
 _RESERVED = (
     b"example.com",
@@ -70,16 +65,18 @@ def among(texts: Sequence[bytes]) -> dict[int, Counter[str]]:
     """
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
     found: dict[int, set[tuple[str, bytes]]] = {}
-    for finding in _scanner().scan(b"\n".join(texts)):
-        shape = _SHAPES[int(finding.rule_id.rpartition(".")[2])]
-        place = finding.location
-        at = bisect_right(starts, place["start_offset"]) - 1
-        low = place["start_offset"] - starts[at]
-        # The matcher gives the shape alone: what stands around it decides, and it knows no look-behind.
-        text, high = texts[at], place["end_offset"] - starts[at]
+    done = (-1, -1, -1)
+    for number, start, end in places(_ROUGH, b"\n".join(texts)):
+        shape = _SHAPES[number]
+        at = bisect_right(starts, start) - 1
+        low = start - starts[at]
+        if (at, number) == done[:2] and start < done[2]:
+            continue  # the same once more, a little longer
+        text, high = texts[at], end - starts[at]
         for match in shape.pattern.finditer(text, max(low - _BEFORE, 0), high + _AFTER):
             if match.start() >= high:
                 break
+            done = (at, number, starts[at] + match.end())
             if match.end() > low and shape.holds(match.group()):
                 found.setdefault(at, set()).add((shape.kind, match.group()))
     return {at: Counter(kind for kind, _ in values) for at, values in found.items()}
@@ -199,7 +196,14 @@ _SHAPES = (
         rough=r"[A-Z]{2}\d{2} ?[A-Z0-9]{4} ?[A-Z0-9]{4} ?[A-Z0-9]{3}",
     ),
     _shape("ip", r"\d{1,3}(?:\.\d{1,3}){3}", _ip, before=r"[\w.-]", after=r"[\w-]|\.\d"),
-    _shape("ip", r"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{0,28}:[0-9A-Fa-f]{1,4}", _ip, before=r"[\w:.]", after=r"[\w:.]"),
+    _shape(
+        "ip",
+        r"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{2,28}:[0-9A-Fa-f]{1,4}",
+        _ip,
+        before=r"[\w:.]",
+        after=r"[\w:.]",
+        rough=r"[0-9A-Fa-f]:[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]",
+    ),
     _shape("us_ssn", r"\d{3}-\d\d-\d{4}", _ssn),
     _shape("br_cpf", r"\d{3}\.\d{3}\.\d{3}-\d\d", _cpf),
     _shape("es_dni", r"\d{8}-?[A-HJ-NP-TV-Z]", _dni),
@@ -211,20 +215,6 @@ _SHAPES = (
     ),
     _shape("it_codice", r"[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z]", _codice),
 )
+_ROUGH = tuple(shape.rough for shape in _SHAPES)
 _BEFORE, _AFTER = 70, 260
-
-
-@cache
-def _scanner() -> Scanner:
-    from kingfisher_sdk import DetectionPolicy, Rules, Scanner
-
-    rules = [
-        {"name": shape.kind, "id": f"personal.{at}", "pattern": shape.rough, "min_entropy": 0.0, "confidence": "medium"}
-        for at, shape in enumerate(_SHAPES)
-    ]
-    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
-        json.dump({"rules": rules}, file)  # JSON is YAML
-        file.flush()
-        compiled = Rules([file.name], builtins=False, cache=False)
-    policy = DetectionPolicy(inline_ignores=False, markup_context=False, base64_max_depth=0)
-    return Scanner(compiled, base64=False, redact=True, policy=policy)
+"""How far from where the matcher found it a shape may begin and end."""

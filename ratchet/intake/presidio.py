@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from ratchet.errors import IntakeError
@@ -46,17 +47,17 @@ def _values(engine: Any, text: bytes, start: int) -> list[tuple[str, str]]:
 @cache
 def _engine() -> Any:
     try:
-        import spacy.util
-        from presidio_analyzer import AnalyzerEngine
-        from presidio_analyzer.nlp_engine import NlpEngineProvider
+        spacy, analyzer = import_module("spacy.util"), import_module("presidio_analyzer")
+        nlp_engine = import_module("presidio_analyzer.nlp_engine")
     except ImportError:
         raise _missing("presidio-analyzer is not installed", "pip install 'ratchet[presidio]'") from None
     # Presidio would fetch a model that is missing from the network.
-    if not spacy.util.is_package(MODEL):
+    if not spacy.is_package(MODEL):
         raise _missing(f"the spaCy model {MODEL} is not installed", f"python -m spacy download {MODEL}")
     models = [{"lang_code": "en", "model_name": MODEL}]
-    nlp = NlpEngineProvider(nlp_configuration={"nlp_engine_name": "spacy", "models": models}).create_engine()
-    return AnalyzerEngine(nlp_engine=nlp, supported_languages=["en"])
+    configuration = {"nlp_engine_name": "spacy", "models": models}
+    nlp = nlp_engine.NlpEngineProvider(nlp_configuration=configuration).create_engine()
+    return analyzer.AnalyzerEngine(nlp_engine=nlp, supported_languages=["en"])
 
 
 def _missing(what: str, remedy: str) -> IntakeError:

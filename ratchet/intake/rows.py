@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ratchet.contracts.canonical import canonical_json
 from ratchet.contracts.score import Scored
 from ratchet.contracts.trajectory import Trajectory, text_of
+from ratchet.intake.canon import canonical_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,37 +77,38 @@ def index_row(
     }  # fmt: skip
 
 
-def event_rows(trajectory: Trajectory, digest: str) -> list[dict[str, Any]]:
-    """Return the event rows of one trajectory, in order."""
-    rows: list[dict[str, Any]] = []
-    for step in trajectory.steps:
-        base = {
-            "digest": digest,
-            "step_id": step.step_id,
-            "source": step.source,
-            "timestamp": step.timestamp,
-            "copied": bool(step.is_copied_context),
-        }
-        rows.append({**base, "position": 0, "kind": "message", "text": text_of(step.message)})
-        if step.reasoning_content is not None:
-            rows.append({**base, "position": 0, "kind": "reasoning", "text": step.reasoning_content})
-        for position, call in enumerate(step.tool_calls or ()):
-            rows.append(
-                {
-                    **base,
-                    "position": position,
-                    "kind": "call",
-                    "call_id": call.tool_call_id,
-                    "function_name": call.function_name,
-                    "arguments": canonical_json(call.arguments),
-                }
-            )
-        for position, result in enumerate(step.observation.results if step.observation else ()):
-            text = None if result.content is None else text_of(result.content)
-            rows.append(
-                {**base, "position": position, "kind": "result", "call_id": result.source_call_id, "text": text}
-            )
-    return rows
+class EventRows:
+    """The event rows of many trajectories: tuples in the order of `EVENT_COLUMNS`, a third of the cost of dicts."""
+
+    def __init__(self) -> None:
+        """Start without rows."""
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, trajectory: Trajectory, digest: str) -> None:
+        """Add the rows of one trajectory, in order."""
+        add = self._rows.append
+        for step in trajectory.steps:
+            at, source, time, copied = step.step_id, step.source, step.timestamp, bool(step.is_copied_context)
+            message = step.message if isinstance(step.message, str) else text_of(step.message)
+            add((digest, at, 0, "message", source, time, copied, None, None, None, message))
+            if step.reasoning_content is not None:
+                add((digest, at, 0, "reasoning", source, time, copied, None, None, None, step.reasoning_content))
+            for position, call in enumerate(step.tool_calls or ()):
+                name, arguments = call.function_name, canonical_bytes(call.arguments)
+                add((digest, at, position, "call", source, time, copied, call.tool_call_id, name, arguments, None))
+            for position, result in enumerate(step.observation.results if step.observation else ()):
+                text = None if result.content is None else text_of(result.content)
+                add((digest, at, position, "result", source, time, copied, result.source_call_id, None, None, text))
+
+    def table(self) -> pa.Table:
+        """Return the rows as a table with the columns of `EVENT_COLUMNS`."""
+        import pyarrow as pa
+
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(EVENT_COLUMNS)
+        return pa.Table.from_arrays(
+            [pa.array(column, type=field.type) for column, field in zip(columns, schema(EVENT_COLUMNS), strict=True)],
+            schema=schema(EVENT_COLUMNS),
+        )
 
 
 def schema(columns: dict[str, str]) -> pa.Schema:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ratchet.contracts.canonical import digest_bytes
 from ratchet.errors import IntakeError
 from ratchet.intake.opened import opened
+from ratchet.intake.shapes import places
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
@@ -26,18 +27,20 @@ MIN_CANARY = 6
 """Fewest characters of a canary: a shorter one would be found everywhere."""
 MAX_UNPACKED_BYTES = 1 << 30
 """Stated size of an archive's members up to which they are searched."""
-# Each pattern has a literal that must occur: looking for that first is about 50 times as fast.
-_OWN = {
-    "own.aws-key-id": ((b"AKIA", b"ASIA"), re.compile(rb"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b(?<!EXAMPLE)")),
-    "own.url-password": (
-        (b"://",),
+_OWN = (
+    ("own.aws-key-id", r"A[KS]IA[A-Z2-7]{16}", re.compile(rb"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b(?<!EXAMPLE)")),
+    (
+        "own.url-password",
+        r"://[^\s:/@\"'<>{}$]+:[^\s:/@\"'<>{}$]+@",
         re.compile(
             rb"://[^\s:/@\"'<>{}$]{1,64}:(?!(?:pass(?:word)?|secret|pw|x+|\*+)@)[^\s:/@\"'<>{}$]{6,128}@[\w.-]",
             re.IGNORECASE,
         ),
     ),
-    "own.private-key": ((b"PRIVATE KEY-----",), re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
-}
+    ("own.private-key", "PRIVATE KEY-----", re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")),
+)
+"""Name, what makes a text worth a look, and the pattern."""
+_ROUGH = tuple(rough for _, rough, _ in _OWN)
 
 
 class SecretScanner:
@@ -101,11 +104,10 @@ class SecretScanner:
 
     def _found(self, text: bytes) -> set[str]:
         found = {finding.rule_id for finding in self._scanner.scan(text) if finding.visible}
-        found |= {
-            name
-            for name, (literals, pattern) in _OWN.items()
-            if any(literal in text for literal in literals) and pattern.search(text)
-        }
+        for number in {number for number, _, _ in places(_ROUGH, text)}:
+            name, _, pattern = _OWN[number]
+            if pattern.search(text):
+                found.add(name)
         if any(canary in text for canary in self._canaries):
             found.add("canary")
         return found

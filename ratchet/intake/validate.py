@@ -8,6 +8,7 @@ identity of embedded trajectories.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 
 from pydantic import ValidationError
@@ -50,6 +51,8 @@ def mistakes(trajectory: Trajectory) -> Iterator[str]:
     """Yield what breaks the ATIF specification beyond the types of its fields, embedded trajectories included."""
     for step in trajectory.steps:
         yield from _step_mistakes(step)
+    if trajectory.final_metrics and not _finite(trajectory.final_metrics.total_cost_usd):
+        yield "the total cost is not finite"
     embedded = trajectory.subagent_trajectories or []
     names = [item.trajectory_id for item in embedded]
     if None in names or len(set(names)) != len(names):
@@ -60,15 +63,21 @@ def mistakes(trajectory: Trajectory) -> Iterator[str]:
 
 def _step_mistakes(step: Step) -> Iterator[str]:
     where = f"step {step.step_id}"
-    contents = [step.message, *(result.content for result in (step.observation.results if step.observation else []))]
-    for part in (part for content in contents if isinstance(content, list) for part in content):
-        if not _media_fits(part):
+    contents = [result.content for result in step.observation.results] if step.observation else []
+    for content in (step.message, *contents):
+        if isinstance(content, list) and not all(_media_fits(part) for part in content):
             yield f"{where}: the media type does not fit the part"
+    if step.metrics is not None and not _finite(step.metrics.cost_usd, *(step.metrics.logprobs or ())):
+        yield f"{where}: a metric is not finite"
     if step.source != "agent" and (step.tool_calls or step.reasoning_content is not None or step.metrics is not None):
         yield f"{where}: only an agent's step may have calls, reasoning and metrics"
     without_model = step.source == "agent" and step.llm_call_count == 0
     if without_model and (step.metrics is not None or step.reasoning_content is not None):
         yield f"{where}: a step without a model call has neither metrics nor reasoning"
+
+
+def _finite(*values: float | None) -> bool:
+    return all(value is None or math.isfinite(value) for value in values)
 
 
 def _media_fits(part: ContentPart) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
-from ratchet.contracts.canonical import digest, digest_bytes
+from ratchet.contracts.canonical import digest
 from ratchet.intake import IntakeReport, ingest
 from ratchet.loop.context import Stage, stage
 from ratchet.progress import say
@@ -31,8 +32,9 @@ def ingest_landing(home: Path, tenant: str, at: datetime) -> Stage:
             continue
         say(f"  intake: {len(fresh)} new files of {tenant} under {folder.name}")
         report = ingest(store, ledger, list(fresh), tenant=tenant, grant_id=folder.name, at=at)
-        for path, mark in fresh.items():
-            store.create(mark, path.name.encode())
+        for mark in fresh.values():
+            # The mark is its name: a file's own name may hold what must not be stored.
+            store.create(mark, b"")
         totals.update(
             stored=report.stored, duplicates=report.duplicates, quarantined=report.quarantined, read=report.read
         )
@@ -60,12 +62,18 @@ def _finished(path: Path) -> bool:
 
 
 def _mark(tenant: str, grant_id: str, path: Path) -> str:
-    return f"{tenant}/landed/{grant_id}/{digest_bytes(path.read_bytes())}"
+    with path.open("rb") as file:
+        return f"{tenant}/landed/{grant_id}/{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _row(report: IntakeReport) -> dict[str, object]:
-    return report.model_dump(mode="json", exclude={"anomalies", "reasons", "formats"}) | {
-        "anomalies": ", ".join(f"{code} {count}" for code, count in sorted(report.anomalies.items())),
-        "reasons": ", ".join(f"{code} {count}" for code, count in sorted(report.reasons.items())),
-        "formats": ", ".join(f"{code} {count}" for code, count in sorted(report.formats.items())),
+    counted = ("anomalies", "reasons", "formats", "dropped", "personal")
+    row = report.model_dump(mode="json", exclude={*counted, "batches", "seconds", "workers"})
+    counts = {name: getattr(report, name) for name in counted}
+    return row | {
+        "batch": report.batch,
+        **{
+            name: ", ".join(f"{code} {count}" for code, count in sorted(found.items()))
+            for name, found in counts.items()
+        },
     }

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.intake.jsontext import MAX_DEPTH, Value, values
+from ratchet.intake import jsontext
+from ratchet.intake.jsontext import MAX_DEPTH, Lines, Value, count_lines, decode_sound, values
 from ratchet.intake.records import Rejected
 
 GOOD = b'{"a": 1}'
@@ -126,3 +127,55 @@ def test_what_json_writes_is_read_back_with_its_own_bytes(items, ascii_only, for
 def test_no_bytes_crash_it(data):
     for item in values(data):
         assert isinstance(item, Value | Rejected)
+
+
+# What the fast decoder must not let through, and what must come out the same, glued together at random.
+_SCRAPS = st.sampled_from(
+    [
+        '{"a": 1}', '{"a": 1, "a": 2}', '{"a": {"b": 1, "\\u0062": 2}}', '{"\\u0022": 1, "\\u0022": 2}', '{"a" :1,"a":2}',
+        '{"a\\\\": 1, "a\\\\": 2}', '{"a": ":", "b": "\\":"}', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": 1e18}',
+        '{"a": 18446744073709551616}', '{"a": -9223372036854775809}', '{"a": 9223372036854775808}', '{"a": "1e+20"}',
+        '{"a": 123456789012345678901234567890}', '{"a": "\\ud800"}', '{"\\udc00": 1}', '{"a": "\\ud83d\\ude00"}', '{"a": 1} x',
+        '{"a": [' * 33 + "1" + "]}" * 33, '{"a": [' * 31 + "{}" + "]}" * 31, '{"a": ' * 64 + "[]" + "}" * 64, "[1]", "{}",
+        '{"a": 1.5e-7, "b": -0, "c": -0.0, "d": 1E5}', '{"a": 01}', '{"a": "\t"}', '{"a": "\\x"}', '{"é": "\u2028"}', '"a"', "",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_SCRAPS, min_size=1, max_size=4), st.sampled_from(["\n", "\r\n", " "]))
+def test_the_fast_decoder_gives_what_the_strict_one_gives(scraps, between):
+    data = between.join(scraps).encode()
+    inner = json.dumps({"a": scraps[0]})
+    fast = [list(values(data)), list(values(Lines(data))), decode_sound(scraps[0]), decode_sound(inner)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_sound", lambda raw: jsontext._UNSOUND)
+        strict = [list(values(data)), list(values(Lines(data))), decode_sound(scraps[0]), decode_sound(inner)]
+    assert repr(fast) == repr(strict)
+    assert [getattr(item, "value", None) for item in fast[0]] == [getattr(item, "value", None) for item in strict[0]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(plain)
+def test_the_fast_decoder_keeps_every_value_exactly(value):
+    assert repr(decode_sound(json.dumps([value]))) == repr([value])
+
+
+def test_lines_that_were_cut_out_are_read_as_lines_whatever_they_look_like():
+    cut = Lines(b'rubbish\nmore rubbish\n[{"a": 1}]\n{"a": 1}\n{"a": 2')
+    cut.last = False
+    assert codes(cut) == ["not_json", "not_json", "not_an_object", {"a": 1}, "not_json"]
+    cut.last = True
+    assert codes(cut)[-1] == "truncated"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"a", b"a\n", b"a\nb", b"\n\na\n \t\n\r\nb\n\n", b" a\n b\n", b"a\r\nb\r\n\r\n"]
+)
+def test_lines_are_counted_as_they_are_split(data):
+    assert count_lines(data) == len(list(jsontext._split(data)))
+
+
+def test_offsets_behind_a_byte_order_mark_are_those_of_the_source():
+    data = '{"a": 1}\n{"a": 2}'.encode("utf-8-sig")
+    assert [data[item.offset : item.offset + len(item.raw)] for item in values(data)] == [b'{"a": 1}', b'{"a": 2}']
