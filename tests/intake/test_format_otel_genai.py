@@ -100,6 +100,26 @@ def test_content_blocks_inside_events_are_read():
     assert not anomalies
 
 
+def test_the_spans_of_the_vercel_ai_sdk_are_read():
+    log, anomalies, record = genai("vercel.json")
+    assert talk(log) == [("system", "Be brief."), ("user", "List files"), ("agent", ""), ("agent", "a.txt")]
+    assert answers(log) == [("ls", {"path": "."}, "a.txt")]
+    assert [step.metrics.prompt_tokens for step in log.steps[2:]] == [12, 20]
+    assert log.agent.tool_definitions == [
+        {"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}
+    ]
+    assert (log.session_id, dict(anomalies), record.dropped) == ("v-s", {}, ("agent.messages",))
+    assert "result" not in log.steps[2].observation.results[0].extra["otel_genai"]["span"]
+
+
+def test_events_that_are_folded_into_one_attribute_are_read():
+    log, anomalies, record = genai("events-attribute.json")
+    assert answers(log) == [("ls", {"path": "."}, "a.txt")]
+    assert talk(log)[-1] == ("agent", "a.txt")
+    assert dict(anomalies) == {"copied_context": 1, "arguments_as_object": 1}
+    assert record.dropped == ()
+
+
 def test_spans_of_both_conventions_in_one_source_are_read():
     logs, rejected = read_sample("otel_genai", "mixed-with-openinference.json")
     assert [talk(log)[-1] for log, _, _ in logs] == [("agent", "x"), ("agent", "Gone")]

@@ -16,7 +16,10 @@ from ratchet.intake.spans.assembly import records_of
 from ratchet.intake.spans.model import Span
 from ratchet.intake.spans.otlp import spans_of
 
-TITLE = "OpenTelemetry GenAI spans (OTLP/JSON; semantic conventions to 1.27, 1.28-1.36 and 1.37 and later; OpenLLMetry)"
+TITLE = (
+    "OpenTelemetry GenAI spans (OTLP/JSON; semantic conventions to 1.27, 1.28-1.36 and 1.37 and later; OpenLLMetry; "
+    "Vercel AI SDK)"
+)
 LINES = False
 KEPT = (
     "messages of attributes, events and log records; reasoning, calls, results, tools, model, usage, cost, times; "
@@ -25,7 +28,14 @@ KEPT = (
 DROPPED = "histories that spans other than model calls repeat; the times of events that are messages"
 ROOTS = {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"}
 """Top-level fields of an OTLP export."""
-MARKS = (b'"gen_ai.', b'"traceloop.', b'"llm.prompts.', b'"llm.completions.', b'"llm.request.type"')
+MARKS = (
+    b'"gen_ai.',
+    b'"traceloop.',
+    b'"llm.prompts.',
+    b'"llm.completions.',
+    b'"llm.request.type"',
+    b'"ai.operationId"',
+)
 
 
 def sniff(head: bytes, name: str) -> bool:
@@ -48,6 +58,7 @@ def _spans(data: bytes) -> Iterator[Span | Rejected]:
         if isinstance(found, Rejected):
             yield found
             continue
+        found = genai.unfolded(found)
         if openinference.is_openinference(found) and not genai.speaks(found):
             yield openinference.span_of(found)
         else:

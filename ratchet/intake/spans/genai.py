@@ -5,16 +5,19 @@
 - the events `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice` (1.28 to 1.36), as events of the span
   or as log records, and `gen_ai.content.{prompt,completion}` (1.27 and before);
 - the flattened `gen_ai.prompt.N.*`, `gen_ai.completion.N.*`, `llm.prompts.N.*`, `llm.completions.N.*` and
-  `llm.request.functions.N.*` of OpenLLMetry, with its `traceloop.*` attributes for tools, agents and workflows.
+  `llm.request.functions.N.*` of OpenLLMetry, with its `traceloop.*` attributes for tools, agents and workflows;
+- the `ai.*` attributes of the Vercel AI SDK (`vercel.py`).
 
 Source: open-telemetry/semantic-conventions, docs/gen-ai; traceloop/openllmetry, semantic_conventions_ai.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ratchet.intake.records import Unreadable
+from ratchet.intake.spans import vercel
 from ratchet.intake.spans.attributes import nested, taken
 from ratchet.intake.spans.chat import messages_of, without_messages
 from ratchet.intake.spans.content import call, plain, result_content, sort
@@ -50,6 +53,18 @@ def is_genai(found: OtlpSpan) -> bool:
     return any(key.startswith(prefixes) for key in keys)
 
 
+def unfolded(found: OtlpSpan) -> OtlpSpan:
+    """Return the span with the events that some instrumentations fold into one attribute, `events`, unfolded again."""
+    listed = decoded(found.attributes.get("events"))
+    if not (
+        isinstance(listed, list) and listed and all(isinstance(one, dict) and "event.name" in one for one in listed)
+    ):
+        return found
+    events = [Event(str(one["event.name"]), None, {}, body=one) for one in listed]
+    rest = {key: value for key, value in found.attributes.items() if key != "events"}
+    return replace(found, attributes=rest, events=[*found.events, *events])
+
+
 def speaks(found: OtlpSpan) -> bool:
     """Whether these conventions, in any generation, give the span messages."""
     names = [*found.attributes, *(event.name for event in found.events)]
@@ -82,14 +97,18 @@ def span_of(found: OtlpSpan) -> Span:
     rest = taken(about, *_USED)
     if rest.get("gen_ai.request.model") == span.model:
         rest.pop("gen_ai.request.model", None)
+    vercel_kind = vercel.kind_of(about)
     try:
-        if span.kind == "tool":
+        if vercel_kind is not None and not speaks(found):
+            rest = taken(rest, *vercel.USED, *(vercel.CONTENT if vercel_kind != "other" else ()))
+            vercel.fill(span, about)
+        elif span.kind == "tool":
             _tool(span, found, rest)
         elif span.kind in ("llm", "agent"):
             rest = taken(rest, *_CONTENT)
             _messages(span, found)
-            if span.kind == "agent" and (span.inputs or span.choices):
-                span.dropped.append("messages")
+        if span.kind == "agent" and (span.inputs or span.choices):
+            span.dropped.append("messages")
     except Unreadable as error:
         span.broken = error
     _rest(span, found, rest)
@@ -103,6 +122,9 @@ def taken_below(attributes: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _kind(found: OtlpSpan) -> Kind:
     about = found.attributes
+    own = vercel.kind_of(about)
+    if own is not None:
+        return own
     operation = _text(about, "gen_ai.operation.name")
     if operation == "execute_tool":
         return "tool"
@@ -298,7 +320,7 @@ def _metrics(about: dict[str, Any]) -> dict[str, Any]:
 
 def _rest(span: Span, found: OtlpSpan, attributes: dict[str, Any]) -> None:
     """Keep what is left, and count what repeats the messages of other spans."""
-    spoken = [event.name for event in found.events if event.name.startswith("gen_ai.")]
+    spoken = [event.name for event in found.events if event.name.startswith("gen_ai.") and event.at]
     span.dropped += [f"events.{name}" if span.kind == "other" else "events.at" for name in spoken]
     attributes = without_messages(attributes, span.dropped)
     about = {"attributes": attributes, "status": found.status, "status_message": found.message, "scope": found.scope}
