@@ -81,7 +81,9 @@ class Settings(Contract):
     checkpoint_every: int | None = Field(
         default=None, ge=1, description="Steps between checkpoints to resume from; None for at every validation."
     )
-    guard_every: int = Field(default=10, ge=1, description="Steps between rechecks of the training right.")
+    guard_every: int = Field(
+        default=10, ge=1, description="Steps between rechecks of the training right; every validation rechecks it too."
+    )
     divergence_factor: float = Field(
         default=3.0,
         gt=1,

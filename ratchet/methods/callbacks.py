@@ -128,9 +128,11 @@ class Watch(TrainerCallback):
     ) -> TrainerControl:
         """Recheck the right, validate where it is due, and stop when the budget is spent."""
         step = state.global_step
-        if self.guard is not None and step % (self.settings.guard_every * self.stride) == 0:
-            self.guard()
         whole = step % self.stride == 0
+        # Where validation is due too: for short data that is every epoch, and may come before `guard_every` steps.
+        asked = step % (self.settings.guard_every * self.stride) == 0 or step % self.every == 0
+        if self.guard is not None and (asked or step >= state.max_steps):
+            self.guard()
         if whole and step < state.max_steps and self.seconds >= self.max_wall_s:
             self.stopped = "wall_budget"
             control.should_training_stop = True

@@ -12,7 +12,7 @@ from loop_world import MANIFEST, judge, train
 from release_world import a_decision
 
 from ratchet.contracts.policy import Policy
-from ratchet.loop import data, intake, learning
+from ratchet.loop import intake, learning
 from ratchet.loop.context import Run, open_run
 from ratchet.release.ledger import Ledger as ReleaseLedger
 from ratchet.release.records import Version
@@ -43,7 +43,7 @@ def end(run: Run, kind: str = "withdraw", grant_id: str = PARTNER, **fields: Any
 
 def land(run: Run, name: str, change: Callable[[dict[str, Any]], None], grant_id: str = PARTNER) -> None:
     """Put an accepted log of a training task into the landing folder of a grant, changed, and take it in."""
-    source = data.landing(run, "expert.atif.jsonl")
+    source = next((run.home / "landing" / TENANT / FIRST).glob("*.expert.atif.jsonl"))
     records = [json.loads(line) for line in source.read_text().splitlines()]
     record = next(one for one in records if one["extra"]["ratchet"]["score"].get("value") == 1.0)
     record["extra"]["ratchet"]["grant_id"] = grant_id

@@ -180,12 +180,28 @@ def test_a_withdrawn_right_stops_training_at_the_start_or_on_the_way(
         if calls > good_calls:
             raise RightsError("grant g1", seen="withdrawn", rule="the right must hold", remedy="ask for it")
 
-    settings = QUICK.model_copy(update={"guard_every": 3})
+    settings = QUICK.model_copy(update={"guard_every": 3, "validate_every": 8})
     with pytest.raises(RightsError, match="grant g1 is 'withdrawn'"):
         sft.fit(new_model(), tokenizer, DEMONSTRATIONS, settings, seed=1, output=tmp_path, guard=guard)
     curve = tmp_path / "curves.jsonl"
     steps = len(curve.read_text(encoding="utf-8").splitlines()) if curve.exists() else 0
     assert steps == 2 * good_calls
+
+
+def test_a_right_is_rechecked_at_every_epoch_of_short_data(
+    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+    curve = tmp_path / "curves.jsonl"
+    settings = QUICK.model_copy(update={"guard_every": 1000})
+    sft.fit(
+        new_model(), tokenizer, DEMONSTRATIONS, settings, seed=1, output=tmp_path,
+        guard=lambda: asked.append(len(curve.read_text().splitlines()) + 1 if curve.exists() else 0),
+    )  # fmt: skip
+    steps = len(curve.read_text().splitlines())
+    epoch = math.ceil(len(DEMONSTRATIONS) / settings.batch_size)
+    assert asked == [0, *range(epoch, steps + 1, epoch)]
+    assert len(asked) > 2
 
 
 def test_weights_that_are_not_finite_stop_the_run_with_a_diagnosis(
