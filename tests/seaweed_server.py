@@ -21,7 +21,14 @@ READER_KEY, READER_SECRET = "ratchet-reader", "ratchet-reader-secret"
 BUCKET = "bucket"
 GRPC = 10000
 """SeaweedFS listens for gRPC at each port plus this."""
-OFF = ("webdav=false", "admin.ui=false", "master.telemetry=false", "s3.port.iceberg=0", "s3.port.lance=0")
+OFF = (
+    "s3.autoCreateBucket=false",
+    "webdav=false",
+    "admin.ui=false",
+    "master.telemetry=false",
+    "s3.port.iceberg=0",
+    "s3.port.lance=0",
+)
 
 
 class Seaweed:

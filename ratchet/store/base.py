@@ -14,10 +14,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 from ratchet.contracts.canonical import canonical_json, digest_bytes
-from ratchet.errors import ConflictError, IntegrityError
+from ratchet.errors import ConflictError, IntegrityError, StoreError
+
+
+class Finding(NamedTuple):
+    """One promise that a store rests on, and whether it was kept when it was tried."""
+
+    promise: str
+    kept: bool
 
 
 class Store(ABC):
@@ -25,6 +32,8 @@ class Store(ABC):
 
     place: str
     """Where it is: an absolute folder, or `s3://bucket/prefix`."""
+    unfit: str
+    """What to do about a place that does not keep a store's promises."""
 
     def __new__(cls, place: str | Path, **options: Any) -> Self:
         """Choose the kind of store by its place."""
@@ -40,6 +49,28 @@ class Store(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.place,))
+
+    @property
+    def where(self) -> str:
+        """The place, for people."""
+        return self.place
+
+    @abstractmethod
+    def probe(self) -> list[Finding]:
+        """Try every promise on objects that are removed again. Raises StoreError where nothing can be tried."""
+
+    def prove(self) -> list[Finding]:
+        """Like `probe`, but raise StoreError where a promise is not kept."""
+        findings = self.probe()
+        broken = [finding.promise for finding in findings if not finding.kept]
+        if broken:
+            raise StoreError(
+                f"store {self.where}",
+                seen=f"{len(broken)} of {len(findings)} promises broken",
+                rule=f"it must hold that {'; that '.join(broken)}",
+                remedy=self.unfit,
+            )
+        return findings
 
     @abstractmethod
     def exists(self, name: str) -> bool:

@@ -1,8 +1,9 @@
 """Where the store of a home folder is, and that it stays there.
 
-The environment variable `RATCHET_STORE` says it at first use: a folder, or `s3://bucket/prefix`. The home remembers it
-in `<home>/store.json`, so that later commands and child processes need no variable. Without one the store is
-`<home>/store`. Credentials and the endpoint of S3 are never remembered: they come from the usual AWS variables.
+The environment variable `RATCHET_STORE` says it at first use: a folder, or `s3://bucket/prefix`. Once the store has
+proved that it keeps its promises, the home remembers it in `<home>/store.json`, so that later commands and child
+processes need no variable. Without one the store is `<home>/store`. Credentials and the endpoint of S3 are never
+remembered: they come from the usual AWS variables.
 """
 
 from __future__ import annotations
@@ -26,35 +27,34 @@ def open_store(home: Path) -> Store:
 
     Raises:
         ConflictError: `RATCHET_STORE` names another store than the one that this home was made with.
+        StoreError: a store that is used for the first time cannot be reached or does not keep its promises.
         IntegrityError: `<home>/store.json` does not parse.
     """
     home = home.resolve()
-    place = store_place(home)
+    wanted, known = _plain(os.environ.get(VARIABLE, "")), _known(home)
+    place = known or wanted or str(home / LOCAL)
+    if wanted not in ("", place):
+        raise ConflictError(
+            VARIABLE,
+            seen=wanted,
+            rule=f"the home {home} keeps its store at {place}",
+            remedy=f"unset {VARIABLE}, or give another --home",
+        )
+    store = _open(place, home)
+    if known is None and place != str(home / LOCAL):
+        # A place that is mistyped or unfit is not remembered.
+        store.prove()
+        if not LocalStore(home).create(FILE, json.dumps({"store": place}).encode()):
+            return open_store(home)
+    return store
+
+
+def _open(place: str, home: Path) -> Store:
     if not place.startswith("s3://"):
         return LocalStore(place)
     from ratchet.store.s3 import S3Store
 
     return S3Store(place, cache=home / CACHE)
-
-
-def store_place(home: Path) -> str:
-    """Say where the store of a home is, and keep it where it is said for the first time. Raises as `open_store`."""
-    wanted = _plain(os.environ.get(VARIABLE, ""))
-    known = _known(home)
-    if known is None:
-        if not wanted or wanted == str(home / LOCAL):
-            return str(home / LOCAL)
-        LocalStore(home).create(FILE, json.dumps({"store": wanted}).encode())
-        known = _known(home)
-    if wanted and wanted != known:
-        raise ConflictError(
-            VARIABLE,
-            seen=wanted,
-            rule=f"the home {home} keeps its store at {known}",
-            remedy=f"unset {VARIABLE}, or give another --home",
-        )
-    assert known is not None
-    return known
 
 
 def _plain(place: str) -> str:
@@ -63,6 +63,7 @@ def _plain(place: str) -> str:
 
 
 def _known(home: Path) -> str | None:
+    """The place that the home remembers; a local store is known by what is in it."""
     file = home / FILE
     if file.exists():
         try:
@@ -71,4 +72,5 @@ def _known(home: Path) -> str | None:
             raise IntegrityError(
                 str(file), rule='it must hold {"store": "..."}', remedy="write the place of the store into it"
             ) from None
-    return str(home / LOCAL) if (home / LOCAL).is_dir() else None
+    local = home / LOCAL
+    return str(local) if local.is_dir() and any(local.iterdir()) else None

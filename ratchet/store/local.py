@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from ratchet.errors import ConflictError, IntegrityError
-from ratchet.store.base import Store, checked, folder_digest, missing
+from ratchet.store.base import Finding, Store, checked, folder_digest, missing
 
 LOCK = ".lock"
 UNIQUE = 8
@@ -28,6 +29,8 @@ UNIQUE = 8
 
 class LocalStore(Store):
     """A store under a root folder."""
+
+    unfit = "move it to a local file system with hard links and locks, or keep the store on S3"
 
     def __init__(self, place: str | Path) -> None:
         """Open the store at the folder `place`, which the first write makes."""
@@ -42,6 +45,28 @@ class LocalStore(Store):
                 name, rule="names stay under the store's root", remedy="remove the link that leads outside"
             )
         return path
+
+    def probe(self) -> list[Finding]:
+        """Try the promises on a folder of its own."""
+        name = f".probe-{uuid.uuid4().hex}/object"
+        try:
+            first, second = self.create(name, b"first"), self.create(name, b"second")
+            kept = self.read(name)
+            try:
+                self.swap(name, "other", "third")
+            except ConflictError:
+                held = True
+            else:
+                held = False
+            self.swap(name, kept.decode() if held else "third", "fourth")
+            return [
+                Finding("a new object is created", first),
+                Finding("an object that is there is not written over", not second and kept == b"first"),
+                Finding("a pointer that is another by now is not moved", held),
+                Finding("what was written is read back", self.read(name) == b"fourth"),
+            ]
+        finally:
+            self.delete_all(name.partition("/")[0])
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or folder of that name."""

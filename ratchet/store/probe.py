@@ -9,25 +9,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
-from ratchet.errors import StoreError
+from ratchet.store.base import Finding
 from ratchet.store.bucket import Absent, Bucket, Unmet
 
 RACERS = 4
 TRIES = 3
 OTHER_ETAG = '"0123456789abcdef0123456789abcdef"'
-REMEDY = (
-    "use an endpoint that honours conditional writes (AWS S3 and SeaweedFS do), have the proxy in front of it "
-    "pass these headers on, or keep the store on a local disk"
-)
-
-
-class Finding(NamedTuple):
-    """One promise, and whether it is kept."""
-
-    promise: str
-    kept: bool
 
 
 def probe(bucket: Bucket, prefix: str, delete: Callable[[str], object]) -> list[Finding]:
@@ -87,15 +75,3 @@ def _once(bucket: Bucket, key: str, delete: Callable[[str], object]) -> tuple[li
     finally:
         delete(key)
         delete(raced)
-
-
-def require(bucket: Bucket, findings: list[Finding]) -> None:
-    """Raise StoreError where a promise is not kept."""
-    broken = [finding.promise for finding in findings if not finding.kept]
-    if broken:
-        raise StoreError(
-            f"S3 endpoint {bucket.endpoint}",
-            seen=f"{len(broken)} of {len(findings)} promises broken",
-            rule=f"it must hold that {'; that '.join(broken)}",
-            remedy=REMEDY,
-        )

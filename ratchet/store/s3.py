@@ -25,10 +25,10 @@ from typing import Any, BinaryIO
 from ratchet.contracts.canonical import canonical_json
 from ratchet.errors import ConflictError, IntegrityError, StoreError
 from ratchet.store import versions
-from ratchet.store.base import Store, checked, folder_digest, listing, listing_digest, missing
+from ratchet.store.base import Finding, Store, checked, folder_digest, listing, listing_digest, missing
 from ratchet.store.bucket import Bucket, Patience, bucket, variables
 from ratchet.store.objects import Objects
-from ratchet.store.probe import Finding, probe, require
+from ratchet.store.probe import probe
 
 LISTING = ".folder"
 FILES = ".files-"
@@ -40,6 +40,11 @@ _proven: set[Bucket] = set()
 
 class S3Store(Store):
     """A store under a prefix of a bucket."""
+
+    unfit = (
+        "use an endpoint that honours conditional writes (AWS S3 and SeaweedFS do), have the proxy in front of it "
+        "pass these headers on, or keep the store on a local disk"
+    )
 
     def __init__(self, place: str, *, cache: Path | None = None, patience: Patience = USUAL) -> None:
         """Name the store at `s3://bucket/prefix`; nothing is sent before the first use.
@@ -67,6 +72,11 @@ class S3Store(Store):
         return bucket(self.bucket_name, self.patience, self._asked_with)
 
     @property
+    def where(self) -> str:
+        """Place and endpoint."""
+        return f"{self.place} at {self.bucket.endpoint}"
+
+    @property
     def _objects(self) -> Objects:
         return Objects(self.bucket)
 
@@ -75,12 +85,12 @@ class S3Store(Store):
         """The objects, once the endpoint has proved in this process that it keeps its promises."""
         found = self.bucket
         if found not in _proven:
-            require(found, self.probe())
+            self.prove()
             _proven.add(found)
         return Objects(found)
 
     def probe(self) -> list[Finding]:
-        """Try every promise of the endpoint anew. Raises StoreError where it cannot be reached."""
+        """Try every promise of the endpoint; done by itself before the first write of a process."""
         found = self.bucket
         return probe(found, self.prefix + PROBE, lambda key: _remove_one(found, key))
 

@@ -14,7 +14,7 @@ from ratchet import sandbox
 from ratchet.cli import doctor
 from ratchet.cli.main import app
 from ratchet.contracts.manifest import load_manifest
-from ratchet.errors import IntegrityError, RatchetError
+from ratchet.errors import RatchetError, StoreError
 from ratchet.loop.context import open_run
 from ratchet.sandbox import Finding
 from ratchet.store import LocalStore
@@ -111,7 +111,7 @@ def test_a_store_that_writes_over_is_found(tmp_path: Path, monkeypatch: pytest.M
         return False
 
     monkeypatch.setattr(LocalStore, "create", careless)
-    with pytest.raises(IntegrityError, match="must not be written over"):
+    with pytest.raises(StoreError, match="an object that is there is not written over"):
         doctor.store(tmp_path)
 
 
