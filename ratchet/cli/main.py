@@ -61,4 +61,5 @@ for command in (run.run, report.report, doctor.doctor, ingest.ingest):
 release.register(app)
 app.add_typer(rights.app, name="rights")
 app.add_typer(splits.app, name="contamination")
+app.add_typer(splits.locks, name="splits")
 app.command()(ui.ui)

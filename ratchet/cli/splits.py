@@ -1,4 +1,8 @@
-"""`ratchet contamination`: what training and the locked tasks share, with both texts, and a person's waiver of it."""
+"""`ratchet contamination` and `ratchet splits`: what a person decides about findings and about locked tasks.
+
+A finding between training and the locked tasks is shown with both texts, and waived where it is no leak. A task that
+may be used no more is withdrawn, and the lock superseded.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,19 @@ from ratchet.cli.options import HOME, Home
 
 if TYPE_CHECKING:
     from ratchet.loop.waiving import Found
+    from ratchet.splits import SplitLock
 
 SHOWN = 400
 """Characters of each text that are shown without --full."""
 
 app = typer.Typer(
     help="Contamination: show what was found between training and the locked tasks; waive what is no leak.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+locks = typer.Typer(
+    help="Split locks: show the versions of an experiment's lock; withdraw a task from it.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,6 +78,41 @@ def waive(
     done = waive_finding(home, finding, by=by, reason=reason, at=datetime.now(UTC), run_id=experiment)
     _say(done, full=False)
     typer.echo("The waiver is recorded. Run the experiment again: its certificate will have it.")
+
+
+@locks.command("show")
+def show_lock(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.")], home: Home = HOME
+) -> None:
+    """Show the lock in force: version, sizes, groups, and what was withdrawn by whom."""
+    from ratchet.loop.context import reopen_run
+
+    with reopen_run(home, experiment) as run:
+        _say_lock(run.lock)
+
+
+@locks.command()
+def withdraw(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.")],
+    tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="Ids of the tasks.")],
+    by: Annotated[str, typer.Option("--by", help="Who withdraws them; it stays in the lock.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the lock.")],
+    home: Home = HOME,
+) -> None:
+    """Supersede the lock by a version without these tasks. Nothing measured before compares with what comes after."""
+    from ratchet.loop.withdrawing import withdraw_tasks
+
+    _say_lock(withdraw_tasks(home, experiment, tasks, by=by, reason=reason, at=datetime.now(UTC)))
+
+
+def _say_lock(lock: SplitLock) -> None:
+    sizes = ", ".join(f"{name} {len(lock.split(name))}" for name in ("train", "validation", "heldout"))
+    typer.echo(f"version {lock.version}, {lock.digest[:16]}: {sizes}, {len(lock.left_out)} left out")
+    typer.echo(f"  groups: {', '.join(f'{name} {count}' for name, count in sorted(lock.groups.items()))}")
+    if lock.supersedes:
+        typer.echo(f"  supersedes {lock.supersedes[:16]}; figures do not compare with those before")
+    for one in lock.withdrawn:
+        typer.echo(f"  without {one.task_id} ({one.split or 'surplus'}), withdrawn by {one.by}: {one.reason}")
 
 
 def _say(one: Found, full: bool) -> None:

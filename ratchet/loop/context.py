@@ -21,7 +21,7 @@ from ratchet.contracts.manifest import Manifest
 from ratchet.errors import IntegrityError, ManifestError
 from ratchet.rights import Ledger, record_grants
 from ratchet.sandbox import Limits, MemoSandbox, open_sandbox
-from ratchet.splits import SplitLock, open_lock, select, verify
+from ratchet.splits import SplitLock, open_current_lock, select, verify
 from ratchet.store import open_store
 
 SANDBOX_LIMITS = Limits(cpu_s=0.3, wall_s=10.0)
@@ -83,7 +83,7 @@ class Run:
 
     @cached_property
     def _locked(self) -> tuple[SplitLock, tuple[Task, ...]]:
-        lock, tasks = open_lock(self.store, self.name("splits", "lock.json")), self.tasks()
+        lock, tasks = open_current_lock(self.store, self.name("splits")), self.tasks()
         verify(lock, tasks)
         return lock, tasks
 

@@ -78,6 +78,9 @@ def split_lock(run: Run) -> Stage:
     sizes = {"train": len(held.train), "validation": len(held.validation), "heldout": len(held.heldout)}
     rows = [{"split": split, **counts} for split, counts in held.segments.items()]
     summary = f"{sizes['train']} / {sizes['validation']} / {sizes['heldout']} locked, {len(held.left_out)} left out"
+    if held.supersedes:
+        gone = ", ".join(one.task_id for one in held.withdrawn)
+        summary += f"; version {held.version}, not comparable with those before: without {gone}"
     return stage("split_lock", reused, summary, held.digest, rows, root=held.root, **sizes)
 
 
@@ -206,13 +209,13 @@ def certificate(run: Run, dataset: AuthorisedDataset) -> Certified:
     checked = digest([run.lock.digest, dataset.records, run.manifest.base.checkpoint])
     known = run.name("checked", f"{checked}.json")
     identity = json.loads(run.store.read(known))["corpus"] if run.store.exists(known) else ""
-    name = run.name("certificates", f"{identity}.json")
+    name = _certificate_name(run, identity)
     reused = bool(identity) and run.store.exists(name)
     if not reused:
         corpus = [document_of(trajectory, "trajectories") for trajectory in trajectories(run.store, dataset)]
         corpus += starter_corpus() if run.manifest.base.checkpoint == "package:starter" else []
         identity = corpus_digest(corpus)
-        name = run.name("certificates", f"{identity}.json")
+        name = _certificate_name(run, identity)
         reused = run.store.exists(name)
         if not reused:
             with progress(f"contamination: {len(corpus)} documents against the locked tasks"):
@@ -221,9 +224,15 @@ def certificate(run: Run, dataset: AuthorisedDataset) -> Certified:
     stored = open_certificate(run.store, name)
     found = waived(stored, open_waivers(run.store, run.name("waivers")))
     if found is not stored:
-        name = run.name("certificates", f"{identity}.{found.digest[:16]}.json")
+        name = _certificate_name(run, f"{identity}.{found.digest[:16]}")
         save_certificate(run.store, found, name)
     return Certified(found, name, identity, reused)
+
+
+def _certificate_name(run: Run, subject: str) -> str:
+    """A superseded lock's certificates keep their names."""
+    version = run.lock.version
+    return run.name("certificates", f"{subject}.json" if version == 1 else f"{subject}.lock-{version}.json")
 
 
 def contamination_report(run: Run) -> Stage:

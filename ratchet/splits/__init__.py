@@ -22,9 +22,11 @@ from ratchet.splits.evidence import (
     SplitLock,
     SplitName,
     Waiver,
+    Withdrawal,
 )
 from ratchet.splits.locking import lock, open_lock, save_lock, select, verify
 from ratchet.splits.near_duplicates import NearDuplicates, near_duplicates
+from ratchet.splits.superseding import open_current_lock, save_successor, supersede
 
 __all__ = [
     "ContaminationCertificate",
@@ -35,18 +37,22 @@ __all__ = [
     "SplitLock",
     "SplitName",
     "Waiver",
+    "Withdrawal",
     "check",
     "corpus_digest",
     "document_of",
     "lock",
     "near_duplicates",
     "open_certificate",
+    "open_current_lock",
     "open_lock",
     "open_waivers",
     "save_certificate",
     "save_lock",
+    "save_successor",
     "save_waiver",
     "select",
+    "supersede",
     "verify",
     "waive",
     "waived",

@@ -30,6 +30,16 @@ class Boilerplate(Contract):
     keys: tuple[tuple[str, ...], ...] = Field(description="Identifiers of payloads that do not identify, sorted.")
 
 
+class Withdrawal(Contract):
+    """A task that may be used no more, and who says so."""
+
+    task_id: str = Field(description="The task.")
+    digest: str = Field(description="Its digest, as the lock that is superseded pinned it.")
+    split: SplitName | None = Field(description="The split that lost it, or None for a task of the surplus.")
+    by: str = Field(min_length=1, description="Who withdrew it.")
+    reason: str = Field(min_length=1, description="Why.")
+
+
 class SplitLock(Evidence, owner="ratchet.splits"):
     """The immutable assignment of tasks to train, validation and held-out."""
 
@@ -47,6 +57,10 @@ class SplitLock(Evidence, owner="ratchet.splits"):
     largest_group: int = Field(description="Tasks in the largest group.")
     aliases: tuple[tuple[str, str], ...] = Field(description="(other name of a repo, its name), sorted.")
     boilerplate: Boilerplate = Field(description="What is never compared, fixed here so that every check agrees.")
+    version: int = Field(default=1, ge=1, description="1, and one more for every lock that it supersedes.")
+    supersedes: str | None = Field(default=None, description="Digest of the lock before this one.")
+    withdrawn: tuple[Withdrawal, ...] = Field(default=(), description="Tasks withdrawn so far; they count for nothing.")
+    comparable: bool = Field(default=True, description="False where figures do not compare with those before.")
 
     def split(self, name: SplitName) -> Entries:
         """The (task id, task digest) of one split."""

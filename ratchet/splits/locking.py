@@ -97,7 +97,8 @@ def verify(lock: SplitLock, tasks: Iterable[Task]) -> dict[str, Task]:
 
     Args:
         lock: the lock in force.
-        tasks: every task of the environment; the surplus that the lock left out may be absent.
+        tasks: every task of the environment; the surplus that the lock left out may be absent. Tasks that were
+            withdrawn may be there, are not returned and thus never used.
 
     Raises:
         SplitError: a task is changed, missing, added or double, or the lock's root does not match its lines.
@@ -107,9 +108,12 @@ def verify(lock: SplitLock, tasks: Iterable[Task]) -> dict[str, Task]:
     pinned = {task_id: (name, value) for name in SPLITS for task_id, value in lock.split(name)}
     surplus = {task_id: ("surplus", value) for task_id, value in lock.left_out}
     known: dict[str, tuple[str, str]] = {**pinned, **surplus}
+    withdrawn = {one.task_id for one in lock.withdrawn}
     seen: dict[str, Task] = {}
     remedy = "restore the environment the lock was made for, or make a new lock, which is not comparable with this one"
     for task in tasks:
+        if task.task_id in withdrawn:
+            continue
         where, stated = known.get(task.task_id, ("", ""))
         if not where:
             raise SplitError(f"added task {task.task_id!r}", rule="the lock does not know it", remedy=remedy)
