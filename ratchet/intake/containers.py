@@ -17,7 +17,7 @@ import base64
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
@@ -35,11 +35,8 @@ FREE_BYTES = 64 << 20
 """Text that any file may unpack to, whatever its ratio."""
 MAX_RATIO = 250
 """Beyond `FREE_BYTES`: bytes of text per byte of the file. Logs reach 5 to 40, a deflate bomb 1,032."""
-MAX_GROUP_BYTES = 4 << 30
-"""Uncompressed size that a row group of a Parquet file may state."""
 _ROWS = 128
 """Rows decoded at a time: few, since one row of a log may hold megabytes."""
-_Make = Callable[[Any], Any]
 
 
 def container_of(head: bytes) -> str | None:
@@ -110,30 +107,31 @@ def _parquet(file: BinaryIO) -> Iterator[bytes]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(file, pre_buffer=False)
+        # Pages are read as they are needed: a row group may be as big as the file.
+        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=CHUNK_BYTES)
         groups = table.metadata.num_row_groups
-        make = _maker(pa.struct(list(table.schema_arrow)))
+        twice = _named_twice(pa.struct(list(table.schema_arrow)))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Unreadable("bad_container", f"its Parquet footer cannot be read ({type(error).__name__})") from None
+    if twice:
+        raise Unreadable("bad_container", "two columns, or two fields of an object, have the same name")
     for group in range(groups):
-        if table.metadata.row_group(group).total_byte_size > MAX_GROUP_BYTES:
-            yield _unreadable(f"row group {group}", f"it states more than {MAX_GROUP_BYTES} bytes")
-            continue
         done = 0
         try:
             for batch in table.iter_batches(batch_size=_ROWS, row_groups=[group], use_threads=False):
-                yield from _lines(batch, make, f"row group {group}, row ", done)
+                yield from _chunks(_lines(batch, f"row group {group}, row ", done))
                 done += batch.num_rows
         except (pa.ArrowException, OSError, ValueError) as error:
             yield _unreadable(f"row group {group} from row {done}", f"it is damaged ({type(error).__name__})")
 
 
-def _lines(batch: Any, make: _Make, where: str, first: int) -> Iterator[bytes]:
-    """Yield the rows of a batch as lines; where one cannot be decoded, the others are."""
-    try:
-        lines = [_line(make(row)) for row in batch.to_pylist()]
-    except (ValueError, OverflowError, ArithmeticError):
-        lines = [_row(batch.slice(at, 1), make, f"{where}{first + at}") for at in range(batch.num_rows)]
+def _named_twice(kind: Any) -> bool:
+    children = [kind.field(at) for at in range(kind.num_fields)]
+    names = [child.name for child in children]
+    return len(set(names)) != len(names) or any(_named_twice(child.type) for child in children)
+
+
+def _chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
     chunk, size = [], 0
     for line in lines:
         chunk.append(line)
@@ -145,9 +143,21 @@ def _lines(batch: Any, make: _Make, where: str, first: int) -> Iterator[bytes]:
         yield b"".join(chunk)
 
 
-def _row(batch: Any, make: _Make, where: str) -> bytes:
+def _lines(batch: Any, where: str, first: int) -> Iterator[bytes]:
+    """Yield the rows of a batch as lines; where one cannot be decoded, the others are."""
     try:
-        return _line(make(batch.to_pylist()[0]))
+        rows = _values(batch.to_struct_array())
+    except (ValueError, OverflowError, ArithmeticError):
+        for at in range(batch.num_rows):
+            yield _row(batch.slice(at, 1), f"{where}{first + at}")
+        return
+    for row in rows:
+        yield _line(row)
+
+
+def _row(batch: Any, where: str) -> bytes:
+    try:
+        return _line(_values(batch.to_struct_array())[0])
     except (ValueError, OverflowError, ArithmeticError) as error:
         return _unreadable(where, f"a value has no JSON form ({type(error).__name__})").lstrip(b"\n")
 
@@ -156,42 +166,67 @@ def _line(row: Any) -> bytes:
     return (json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
-def _maker(kind: Any) -> _Make:
-    """Return the function that turns a Python value of an Arrow type into plain JSON."""
+def _values(array: Any) -> list[Any]:
+    """Return the values of an array as plain JSON, column by column: far faster than value by value."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    types = pa.types
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _maker(kind.value_type)
-    if isinstance(kind, pa.JsonType):
-        return _from_json
-    if isinstance(kind, pa.BaseExtensionType):
-        return str if isinstance(kind, pa.UuidType) else _maker(kind.storage_type)
+    kind, types = array.type, pa.types
     if types.is_struct(kind):
-        fields = {kind.field(at).name: _maker(kind.field(at).type) for at in range(kind.num_fields)}
-        if len(fields) != kind.num_fields:
-            raise Unreadable("bad_container", "two columns or fields have the same name")
-        return lambda value: {name: fields[name](item) for name, item in value.items() if item is not None}
+        return _objects(array)
+    if types.is_string(kind) or types.is_large_string(kind):
+        texts: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return texts
+    if types.is_dictionary(kind):
+        return _values(array.dictionary_decode())
+    if types.is_run_end_encoded(kind):
+        return _values(pc.run_end_decode(array))
+    if isinstance(kind, pa.JsonType):
+        return [None if text is None else _from_json(text) for text in _values(array.storage)]
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        return _values(array.storage)
     if types.is_map(kind):
-        return _map(_maker(kind.key_type), _maker(kind.item_type))
-    if hasattr(kind, "value_type"):  # every other kind of list
-        make = _maker(kind.value_type)
-        return lambda value: [None if item is None else make(item) for item in value]
-    return _plain
+        entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return [_object(pairs) for pairs in _values(array.cast(pa.list_(entry)))]
+    if hasattr(kind, "value_type"):  # every kind of list
+        return _lists(_values(array.flatten()), pc.list_value_length(array).to_pylist())
+    return [_plain(value) for value in array.to_pylist()]
 
 
-def _map(make_key: _Make, make: _Make) -> _Make:
-    def made(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-        result = {}
-        for key, value in pairs:
-            name = make_key(key)
-            name = name if isinstance(name, str) else json.dumps(name)
-            if name in result:
-                raise ValueError("a map holds the same key twice")
-            result[name] = None if value is None else make(value)
-        return result
+def _objects(array: Any) -> list[Any]:
+    names = [array.type.field(at).name for at in range(array.type.num_fields)]
+    columns = [_values(child) for child in array.flatten()]
+    if not columns:
+        return [{} if valid else None for valid in array.is_valid().to_pylist()]
+    rows: list[Any] = [
+        {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        for values in zip(*columns, strict=True)
+    ]
+    if array.null_count:
+        rows = [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    return rows
 
+
+def _lists(flat: list[Any], lengths: list[int | None]) -> list[Any]:
+    made: list[Any] = []
+    at = 0
+    for length in lengths:
+        made.append(None if length is None else flat[at : at + length])
+        at += length or 0
     return made
+
+
+def _object(pairs: list[dict[str, Any]] | None) -> dict[str, Any] | None:
+    """Return the object that the entries of a map make."""
+    if pairs is None:
+        return None
+    result: dict[str, Any] = {}
+    for pair in pairs:
+        name = pair["key"] if isinstance(pair["key"], str) else json.dumps(pair["key"])
+        if name in result:
+            raise ValueError("a map holds the same key twice")
+        result[name] = pair.get("value")
+    return result
 
 
 def _from_json(text: str) -> Any:
@@ -213,4 +248,4 @@ def _plain(value: Any) -> Any:
             return value.decode("utf-8")
         except UnicodeDecodeError:
             return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
-    return value
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -132,10 +132,33 @@ def test_a_bomb_stops_at_the_bound(pack, monkeypatch):
     assert "more than 250 times" in json.loads(chunks[-1])["reason"]
 
 
-def test_a_row_group_that_states_too_much_is_not_opened(monkeypatch):
-    monkeypatch.setattr(containers, "MAX_GROUP_BYTES", 10)
-    (only,) = rows(parquet({"n": [1, 2, 3]}))
-    assert only["unreadable"] == "row group 0"
+def test_a_parquet_bomb_stops_at_the_bound(monkeypatch):
+    monkeypatch.setattr(containers, "FREE_BYTES", 1 << 20)
+    data = parquet({"s": pa.array(["x" * 10_000] * 20_000).dictionary_encode()})
+    chunks = list(unpack(data))
+    assert sum(map(len, chunks)) < 300 * len(data)
+    assert "more than 250 times" in json.loads(chunks[-1])["reason"]
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view])
+def test_lists_of_objects_keep_their_nulls_and_their_order(kind):
+    inner = pa.struct([("a", pa.string()), ("b", pa.list_(pa.int64()))])
+    lists = [[{"a": "x", "b": [1, None]}, None], None, [{"a": None, "b": None}, {"a": "y", "b": []}]]
+    found = rows(parquet({"v": pa.array(lists, kind(inner)), "n": [1, 2, 3]}))
+    assert [row.get("v") for row in found] == [[{"a": "x", "b": [1, None]}, None], None, [{}, {"a": "y", "b": []}]]
+
+
+def test_an_object_that_is_null_is_absent_and_an_empty_one_is_not():
+    values = pa.array([None, {}, {"a": 1}], pa.struct([("a", pa.int64())]))
+    assert rows(parquet({"v": values, "n": [1, 2, 3]})) == [{"n": 1}, {"v": {}, "n": 2}, {"v": {"a": 1}, "n": 3}]
+
+
+def test_rows_of_many_batches_are_those_that_arrow_gives():
+    made = [
+        {"n": n, "messages": [{"role": "user", "content": f"m{n}.{k}"} for k in range(n % 4)], "tag": "ab"[n % 2]}
+        for n in range(1_000)
+    ]
+    assert rows(parquet(pa.Table.from_pylist(made), row_group_size=300)) == made
 
 
 def test_a_file_is_opened_by_path_and_by_handle(tmp_path):
