@@ -78,8 +78,16 @@ def among(texts: Sequence[bytes]) -> dict[int, Counter[str]]:
                 break
             done = (at, number, starts[at] + match.end())
             if match.end() > low and shape.holds(match.group()):
-                found.setdefault(at, set()).add((shape.kind, match.group()))
+                found.setdefault(at, set()).add((shape.kind, _same(shape.kind, match.group())))
     return {at: Counter(kind for kind, _ in values) for at, values in found.items()}
+
+
+def _same(kind: str, value: bytes) -> bytes:
+    """Return what all spellings of a value have in common."""
+    if kind == "email":
+        return value.lower()
+    bare = bytes(code for code in value.upper() if 48 <= code <= 58 or 65 <= code <= 90)
+    return bare[-10:] if kind == "phone" else bare
 
 
 def _email(value: bytes) -> bool:

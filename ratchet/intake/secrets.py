@@ -96,8 +96,10 @@ class SecretScanner:
         return {at: rules for at, rules in each if rules}
 
     def named(self, name: str) -> str:
-        """Return a name, or what stands for it where a secret is in it."""
-        return f"withheld-{digest_bytes(name.encode('utf-8', 'surrogateescape'))[:16]}" if self.text(name) else name
+        """Return a name of a file, or what stands for it where a secret is in it."""
+        # A suffix right behind a key can hide where it ends.
+        text = "\n".join([name, *re.split(r"[/.]", name)])
+        return f"withheld-{digest_bytes(name.encode('utf-8', 'surrogateescape'))[:16]}" if self.text(text) else name
 
     def _text(self, text: str) -> frozenset[str]:
         return frozenset(self.found(text.encode("utf-8", "surrogateescape")))

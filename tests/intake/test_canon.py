@@ -30,7 +30,9 @@ def test_floats_of_every_size_are_printed_alike(exponent, mantissa, negative):
     assert canonical_bytes({"e-": value}) == canonical_json({"e-": value}).encode()
 
 
-@pytest.mark.parametrize("value", [1e-4, 9.9e-5, 1e-5, 1e-7, 5e-324, 1e15, 1e16, 1e22, 1.7e308, -0.0, 0.0, 1e-9, 123456.7])
+@pytest.mark.parametrize(
+    "value", [1e-4, 9.9e-5, 1e-5, 1e-7, 5e-324, 1e15, 1e16, 1e22, 1.7e308, -0.0, 0.0, 1e-9, 123456.7]
+)
 def test_floats_at_the_edges_are_printed_alike(value):
     assert canonical_bytes([value]) == canonical_json([value]).encode()
 
