@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ratchet.contracts.canonical import digest
+from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.intake.jsontext import Value, decode_sound, values
 from ratchet.intake.messages import Conversation, tools_of
 from ratchet.intake.records import Record, Rejected, Unreadable
@@ -55,6 +55,8 @@ def _message(turn: Any, chat: Conversation) -> dict[str, Any]:
             return {**rest, "role": "assistant", "tool_calls": calls}
         chat.noted.append("call_as_text")
         speaker = "assistant"
+    if isinstance(rest.get("tool_calls"), list):
+        rest["tool_calls"] = [_spelled(call) for call in rest["tool_calls"]]
     role = _ROLES.get(speaker) if isinstance(speaker, str) else None
     if role is None:
         raise Unreadable("unknown_role", "a turn's speaker must be one that ShareGPT or chat sets know")
@@ -74,8 +76,16 @@ def _calls(content: Any) -> list[dict[str, Any]] | None:
             return None
         arguments = item.get("arguments", item.get("parameters"))
         rest = {key: item[key] for key in item if key not in ("name", "arguments", "parameters", "type")}
-        calls.append({**rest, "function": {"name": item["name"], "arguments": arguments}})
+        calls.append(_spelled({**rest, "function": {"name": item["name"], "arguments": arguments}}))
     return calls or None
+
+
+def _spelled(call: Any) -> Any:
+    """Return a call as chat logs spell it: its arguments, which here may be objects by definition, as text."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):
+        return call
+    return {**call, "function": {**function, "arguments": canonical_json(function["arguments"])}}
 
 
 def rows_of(data: bytes, convert: Callable[[Value], list[Record]]) -> Iterator[Record | Rejected]:

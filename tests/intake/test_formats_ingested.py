@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inspect_world import archive, entries, sample
 from intake_world import world
 
 from ratchet.intake import index
@@ -64,6 +65,37 @@ def test_dropped_fields_are_counted_in_the_report(tmp_path):
     place = world(tmp_path)
     place.land("x.eval", (SAMPLES / "inspect_ai/finished.eval").read_bytes())
     assert place.ingest().dropped == {"events.model.call": 4, "events.sample_init": 2, "events.tool": 2}
+
+
+CANARY = "canary-7f3a91"
+
+
+def test_a_secret_in_one_side_of_a_pair_sets_both_aside(tmp_path):
+    place = world(tmp_path)
+    good = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    place.land("x.jsonl", [good, {**good, "rejected": f"b {CANARY}"}])
+    report = place.ingest(canaries=[CANARY])
+    assert (report.read, report.stored, dict(report.reasons)) == (4, 2, {"secret": 2})
+
+
+def test_a_secret_in_an_earlier_response_sets_the_conversation_aside(tmp_path):
+    place = world(tmp_path)
+    rows = [json.loads(line) for line in (SAMPLES / "openai_responses/chained.jsonl").read_bytes().splitlines()]
+    rows[0]["instructions"] = CANARY
+    place.land("x.jsonl", rows)
+    report = place.ingest(canaries=[CANARY])
+    assert (report.stored, dict(report.reasons)) == (1, {"secret": 2})
+
+
+def test_a_secret_in_an_attachment_sets_its_sample_aside(tmp_path):
+    place = world(tmp_path)
+    leaking = sample("a", attachments={"dog": f"key: {CANARY}", "tool": "t"})
+    place.land("x.eval", archive(entries(leaking, sample("b"))))
+    report = place.ingest(canaries=[CANARY])
+    assert (report.stored, dict(report.reasons)) == (1, {"secret": 1})
+    kept = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert kept
+    assert not any(CANARY.encode() in path.read_bytes() for path in kept)
 
 
 def said(record):
