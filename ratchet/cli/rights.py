@@ -234,7 +234,7 @@ def erase(
         typer.echo(f"Nothing was left: it was erased on {one.at.isoformat(timespec='seconds')} by {one.by}.")
     _table("erased", [{"what": kind, "number": f"{count:,}"} for kind, count in one.counts.items()])
     typer.echo(f"{len(one.objects):,} things, {one.size:,} bytes; certificate {one.digest}")
-    typer.echo(f"{len(one.affected)} policies saw the data. {one.statement}")
+    typer.echo(f"{_policies(len(one.affected))} saw the data. {one.statement}")
 
 
 def _show_plan(found: Plan, as_json: bool) -> None:
@@ -272,7 +272,7 @@ def _follow(home: Path, grant_id: str) -> None:
     marks = mark(home, grant_id, _now())
     found = follow(home, grant_id, _now())
     if marks:
-        typer.echo(f"{len(marks)} policies saw its data: {', '.join(sorted(one.name for one in marks))}")
+        typer.echo(f"{_policies(len(marks))} saw its data: {', '.join(sorted(one.name for one in marks))}")
     if found:
         _table("affected versions", [one.row() for one in found])
         project_registry(home)
@@ -304,6 +304,10 @@ def _right(right: Right) -> dict[str, str]:
         "base models": ", ".join(right.base_models) or "none",
         "until": right.retention_until.isoformat(timespec="seconds") if right.retention_until else "",
     }
+
+
+def _policies(count: int) -> str:
+    return "1 policy" if count == 1 else f"{count} policies"
 
 
 def _purposes(given: Iterable[str] | None) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the projection out where a test is about the ledger alone; it costs seconds."""
-    monkeypatch.setattr(release, "_project", lambda home: None)
+    monkeypatch.setattr(release, "project_registry", lambda home: None)
 
 
 def call(*arguments: str) -> Result:
