@@ -46,9 +46,10 @@ def test_the_trace_gives_session_metadata_scores_and_task():
 
 def test_usage_and_cost_are_read_from_every_version_of_their_fields():
     old = fuse("trace.json").trajectory.steps[2].metrics.model_dump(exclude_none=True)
+    assert old.pop("extra") == {"usage.total": 36}
     assert old == {"prompt_tokens": 30, "completion_tokens": 6, "cost_usd": 0.002}
     new = fuse("blob-observations.jsonl").trajectory.steps[2].metrics.model_dump(exclude_none=True)
-    assert new == {**old, "cached_tokens": 8, "extra": {"cost.input": 0.001, "cost.output": 0.001}}
+    assert new == {**old, "cached_tokens": 8, "extra": {"usage.total": 36, "cost.input": 0.001, "cost.output": 0.001}}
 
 
 def test_traces_on_lines_of_their_own_are_trajectories_of_their_own():

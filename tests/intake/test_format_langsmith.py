@@ -28,6 +28,7 @@ def test_usage_of_the_message_goes_to_the_step():
         "prompt_tokens": 30,
         "completion_tokens": 6,
         "cached_tokens": 8,
+        "extra": {"total_tokens": 36},
     }
     assert log.steps[2].extra["langsmith"]["invocation_params"] == {"model": "gpt-4o", "temperature": 0.1}
     assert log.steps[2].extra["langsmith"]["response_metadata"] == {"finish_reason": "tool_calls"}
@@ -50,6 +51,7 @@ def test_openai_shaped_runs_are_read_with_their_cost_and_task():
         "completion_tokens": 6,
         "cost_usd": 0.002,
     }
+    assert log.steps[2].extra["langsmith"]["response"] == {"id": "chatcmpl-1", "usage": {"prompt_tokens": 30}}
     assert log.ratchet.task_id == "refund-7"
     assert dict(anomalies) == {"naive_timestamp": 1, "unanswered_call": 1}
 

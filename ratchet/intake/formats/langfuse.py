@@ -21,7 +21,7 @@ from ratchet.intake.messages import tools_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
 from ratchet.intake.spans.assembly import records_of
-from ratchet.intake.spans.chat import alternatives_of, messages_of, without_messages
+from ratchet.intake.spans.chat import alternatives_of, beside_messages, messages_of, without_messages
 from ratchet.intake.spans.content import result_content
 from ratchet.intake.spans.model import Kind, Span, decoded, instant, metrics_of, name_or_none
 from ratchet.intake.spans.openinference import tool_answer
@@ -33,7 +33,8 @@ KEPT = (
     "trajectories; scores, metadata and every other field of a trace or observation under `extra.langfuse`"
 )
 DROPPED = (
-    "`input` and `output` of a trace and of observations other than generations and tools, where they hold messages"
+    "`input` and `output` of a trace and of observations other than generations and tools, where they hold messages; "
+    "`level` where it is the default; fields of a page or session around its traces"
 )
 _KINDS: dict[str, Kind] = {"GENERATION": "llm", "TOOL": "tool", "AGENT": "agent"}
 _TYPES = (
@@ -216,6 +217,7 @@ def _spoken(span: Span, about: dict[str, Any], rest: dict[str, Any]) -> None:
         span.inputs, span.choices = messages_of(given, "user"), alternatives_of(answer, "assistant")
     if span.kind == "llm":
         span.tools = _tools(given, rest, span.anomalies)
+        rest |= {"request": beside_messages(given), "response": beside_messages(answer)}
         _calls_of_columns(span, rest)
     elif span.kind != "tool":
         both = {"input": about.get("input"), "output": about.get("output")}
@@ -278,7 +280,7 @@ def _metrics(about: dict[str, Any]) -> dict[str, Any]:
             about.get("calculatedTotalCost"), about.get("totalCost"), costs.get("total"), usage.get("totalCost")
         ),
     }
-    known = ("input", "output", "input_cached_tokens", "cache_read_input_tokens", "input_cache_read", "total")
+    known = ("input", "output", "input_cached_tokens", "cache_read_input_tokens", "input_cache_read")
     other = {f"usage.{key}": value for key, value in {**usage, **details}.items() if key not in known}
     other |= {f"cost.{key}": value for key, value in costs.items() if key != "total"}
     unit = other.get("usage.unit")

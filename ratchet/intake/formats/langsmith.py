@@ -18,7 +18,7 @@ from ratchet.intake.jsontext import Value, values
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
 from ratchet.intake.spans.assembly import records_of
-from ratchet.intake.spans.chat import alternatives_of, messages_of, without_messages
+from ratchet.intake.spans.chat import alternatives_of, beside_messages, messages_of, without_messages
 from ratchet.intake.spans.content import result_content
 from ratchet.intake.spans.model import Kind, Span, decoded, instant, metrics_of, name_or_none
 from ratchet.intake.spans.openinference import tool_answer
@@ -31,7 +31,7 @@ KEPT = (
 )
 DROPPED = (
     "`inputs` and `outputs` of runs other than model calls and tools, where they hold messages; `serialized`, "
-    "`events`, `child_run_ids`, `parent_run_ids` and previews of `inputs` and `outputs`"
+    "`events`, `dotted_order`, `child_run_ids`, `parent_run_ids` and previews of `inputs` and `outputs`"
 )
 _KINDS: dict[str, Kind] = {"llm": "llm", "chat_model": "llm", "tool": "tool"}
 _THREADS = ("thread_id", "session_id", "conversation_id")
@@ -166,6 +166,8 @@ def _content(span: Span, run: dict[str, Any], extra: dict[str, Any], metadata: d
     ]
     span.model = next((name for name in named if isinstance(name, str) and name), None)
     span.metrics = _metrics(span, run, answer)
+    about = {"request": beside_messages(given), "response": beside_messages(answer)}
+    span.rest |= {key: value for key, value in about.items() if value}
 
 
 def _request(given: Any) -> Any:
@@ -225,7 +227,9 @@ def _metrics(span: Span, run: dict[str, Any], answer: Any) -> dict[str, Any]:
         "cached_tokens": details.get("cache_read"),
         "cost_usd": first(run.get("total_cost"), stated.get("total_cost")),
     }
-    return metrics_of(values, {"output_token_details": stated.get("output_token_details")})
+    total = first(run.get("total_tokens"), stated.get("total_tokens"), old.get("total_tokens"))
+    other = {"total_tokens": total, "output_token_details": stated.get("output_token_details")}
+    return metrics_of(values, other)
 
 
 def _field(holder: Any, name: str) -> Any:

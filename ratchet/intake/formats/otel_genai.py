@@ -25,7 +25,7 @@ KEPT = (
     "messages of attributes, events and log records; reasoning, calls, results, tools, model, usage, cost, times; "
     "sub-agents as embedded trajectories; every other span, attribute and event under `extra.otel_genai`"
 )
-DROPPED = "histories that spans other than model calls repeat; the times of events that are messages"
+DROPPED = "histories that spans other than model calls repeat; times and further attributes of events that are messages"
 ROOTS = {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"}
 """Top-level fields of an OTLP export."""
 MARKS = (

@@ -161,7 +161,7 @@ def _amend(step: dict[str, Any], span: Span, model: str | None, space: str, *, f
     if not first:
         extra["span_id"] = span.id
         return
-    about = {key: value for key, value in span.summary.items() if key not in ("kind", "started", "parent_id")}
+    about = {key: value for key, value in span.summary.items() if key not in ("kind", "started")}
     extra |= {key: value for key, value in about.items() if key not in extra}
     if span.started and "timestamp" not in step:
         step["timestamp"] = span.started

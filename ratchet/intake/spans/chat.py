@@ -63,6 +63,20 @@ def without_messages(fields: dict[str, Any], dropped: list[str]) -> dict[str, An
     return {key: value for key, value in fields.items() if key not in repeated}
 
 
+def beside_messages(value: Any) -> dict[str, Any]:
+    """Return what a request or an answer holds beside its messages: ids, settings, usage; nothing for a message."""
+    value = decoded(value)
+    if (
+        not isinstance(value, dict)
+        or _alternatives(value, "user") is None
+        or is_message(value)
+        or "tool_calls" in value
+    ):
+        return {}
+    known = (*_HOLDERS, "system", "instructions", "tools", "prompt", "prompts")
+    return {key: one for key, one in value.items() if key not in known and one not in (None, "", [], {})}
+
+
 def is_message(value: Any) -> bool:
     """Whether a value is one message of a known kind."""
     return isinstance(value, dict) and _role(value) is not None

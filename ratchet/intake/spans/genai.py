@@ -40,8 +40,8 @@ _CONTENT = (
     "gen_ai.prompt", "gen_ai.completion", "llm.prompts", "llm.completions", "llm.request.functions",
 )  # fmt: skip
 _USED = (
-    "gen_ai.operation.name", "gen_ai.conversation.id", "gen_ai.agent.name", "gen_ai.agent.version", "gen_ai.usage",
-    "gen_ai.tool.name", "gen_ai.tool.call", "gen_ai.response.model", "traceloop.span.kind", "llm.usage", "ratchet",
+    "gen_ai.conversation.id", "gen_ai.agent.name", "gen_ai.agent.version", "gen_ai.usage",
+    "gen_ai.tool.name", "gen_ai.tool.call", "gen_ai.response.model", "llm.usage", "ratchet",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ratchet.intake.jsontext import Value
 from ratchet.intake.records import Unreadable
 from ratchet.intake.spans.attributes import nested, taken
-from ratchet.intake.spans.chat import alternatives_of, messages_of, without_messages
+from ratchet.intake.spans.chat import alternatives_of, beside_messages, messages_of, without_messages
 from ratchet.intake.spans.content import call, result_content
 from ratchet.intake.spans.model import Kind, Span, decoded, instant, metrics_of, name_or_none
 from ratchet.intake.spans.otlp import OtlpSpan
@@ -115,6 +115,8 @@ def _fill(span: Span, attributes: dict[str, Any]) -> None:
     span.metrics = _metrics(llm)
     span.claims = _object(tree.get("ratchet"))
     rest = taken(_flat(tree), *_USED)
+    if span.kind == "other" and "openinference.span.kind" in attributes:
+        rest["openinference.span.kind"] = attributes["openinference.span.kind"]
     try:
         _content(span, tree, llm, rest)
     except Unreadable as error:
@@ -138,9 +140,11 @@ def _content(span: Span, tree: dict[str, Any], llm: dict[str, Any], rest: dict[s
                 rest.pop(f"{which}.mime_type", None)
                 span.dropped.append(f"{which}.value")
         if not span.inputs and "input.value" in rest:
-            span.inputs = messages_of(rest.pop("input.value"), "user")
+            span.inputs = messages_of(given := rest.pop("input.value"), "user")
+            rest |= {"request": beside_messages(given)} if beside_messages(given) else {}
         if not span.choices and "output.value" in rest:
-            span.choices = alternatives_of(rest.pop("output.value"), "assistant")
+            span.choices = alternatives_of(answer := rest.pop("output.value"), "assistant")
+            rest |= {"response": beside_messages(answer)} if beside_messages(answer) else {}
     elif span.kind == "tool":
         _tool(span, tree, rest)
     else:
@@ -233,7 +237,7 @@ def _tool(span: Span, tree: dict[str, Any], rest: dict[str, Any]) -> None:
     )
     answer, span.call_id = tool_answer(answer, span.call_id)
     span.result = result_content(answer)
-    for key in ("tool.name", "tool_call.id", "tool.id", "input.mime_type", "output.mime_type"):
+    for key in ("tool.name", "tool_call.id", "tool.id"):
         rest.pop(key, None)
 
 

@@ -88,12 +88,19 @@ def _find(made: Sequence[_Made], span: Span, agents: list[str]) -> _Made | None:
     if not named and span.call_id is not None:
         free = [one for one in free if not one.call.get("id")]
     free = named or [one for one in free if one.name == span.tool]
-    own = key_of({"role": "assistant", "tool_calls": [call(None, span.tool, span.arguments)]})[2]
+    own = _own(span)
     return min(free, key=lambda one: (one.agents[:1] != agents[:1], (one.key,) != own), default=None)
+
+
+def _own(span: Span) -> tuple[tuple[str, str], ...]:
+    """Return the call that a span carried out, as the keys of messages have it."""
+    return key_of({"role": "assistant", "tool_calls": [call(None, span.tool, span.arguments)]})[2]
 
 
 def _join(made: _Made, span: Span, placed: Placed) -> None:
     about = {key: value for key, value in span.summary.items() if key != "kind"}
+    if span.arguments is not None and (made.key,) != _own(span):
+        about["arguments"] = span.arguments
     if made.answer is None:
         result = _result(span)
         if result is None:
