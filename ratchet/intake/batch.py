@@ -14,6 +14,7 @@ import hashlib
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 SPILL_BYTES = 32 << 20
 """Size of the rows that a writer holds before it writes them to a local file."""
 _ATTEMPTS = 100
+_AT_ONCE = 8
+"""Originals that are written and read back at a time, a frame of each in memory."""
 
 
 @dataclass(frozen=True)
@@ -259,8 +262,7 @@ class BatchWriter:
             "quarantine": [aside.digest for aside in self._aside],
         }
         batch = digest({"grant": self.grant_id, "files": plain, "sources": [one.model_dump() for one in sources]})
-        for name, (original, place) in self._originals.items():
-            self._put_original(name, original, place)
+        self._put_originals()
         files = {
             kind: tuple(
                 self._put(kind, batch, number, staged.files[kind], staged.digest_of[kind], staged.rows_of[kind])
@@ -314,9 +316,15 @@ class BatchWriter:
             self._placed[name] = placed = StoredFile(name=name, digest=digest_bytes(found), rows=len(aside.entries))
         return placed
 
+    def _put_originals(self) -> None:
+        left = [(name, *about) for name, about in self._originals.items() if name not in self._verified]
+        if left and self._key:
+            # There can be thousands, and each waits for the disk or the network.
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for _ in pool.map(lambda about: self._put_original(*about), left):
+                    continue
+
     def _put_original(self, name: str, digest: str, place: Path | None) -> None:
-        if name in self._verified:
-            return
         if place:
             self._place(name, place)
         with self.store.open(name) as handle:

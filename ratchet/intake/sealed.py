@@ -127,6 +127,10 @@ def pieces(handle: BinaryIO) -> Iterator[bytes]:
 def _frames(plain: Iterable[bytes]) -> Iterator[bytes]:
     buffer = bytearray()
     for piece in plain:
+        # A file is read in pieces of a frame already; copying them costs more than the cipher.
+        if not buffer and len(piece) == FRAME_BYTES:
+            yield piece
+            continue
         buffer += piece
         while len(buffer) >= FRAME_BYTES:
             yield bytes(buffer[:FRAME_BYTES])

@@ -68,9 +68,13 @@ def test_every_format_has_samples_and_they_come_in(tmp_path):
     whole(home)
 
 
-@pytest.mark.parametrize("files", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_damaged_files_are_stored_or_set_aside_and_nothing_in_between(tmp_path, files):
-    chance = random.Random(files)
+@pytest.mark.parametrize(
+    ("files", "seed"),
+    [(500, 0), *(pytest.param(1000, seed, marks=pytest.mark.slow) for seed in range(1, 11))],
+)
+def test_damaged_files_are_stored_or_set_aside_and_nothing_in_between(tmp_path, files, seed):
+    """With the slow ones 10,000 files and more."""
+    chance = random.Random(seed)
     home = world(tmp_path)
     sizes = {}
     for number in range(files):
