@@ -22,8 +22,12 @@ LOCAL = "store"
 CACHE = Path("cache", "store")
 
 
-def open_store(home: Path) -> Store:
+def open_store(home: Path, *, remember: bool = True) -> Store:
     """Open the store of a home folder.
+
+    Args:
+        home: the home folder.
+        remember: keep the place for later, where it is named for the first time; a mere look at it does not.
 
     Raises:
         ConflictError: `RATCHET_STORE` names another store than the one that this home was made with.
@@ -41,7 +45,7 @@ def open_store(home: Path) -> Store:
             remedy=f"unset {VARIABLE}, or give another --home",
         )
     store = _open(place, home)
-    if known is None and place != str(home / LOCAL):
+    if remember and known is None and place != str(home / LOCAL):
         # A place that is mistyped or unfit is not remembered.
         store.prove()
         if not LocalStore(home).create(FILE, json.dumps({"store": place}).encode()):

@@ -106,7 +106,7 @@ def test_a_loop_that_lost_its_store_says_so_and_goes_on_where_it_stopped(server:
     """The command as people give it: the short form of the reference experiment, three times."""
 
     def command() -> subprocess.Popen[str]:
-        given = [sys.executable, "-m", "ratchet.cli.main", "run", "experiments/repair.yaml", "--fast"]
+        given = [str(Path(sys.executable).with_name("ratchet")), "run", "experiments/repair.yaml", "--fast"]
         return subprocess.Popen(
             [*given, "--home", str(tmp_path / "home")],
             cwd=ROOT,

@@ -95,8 +95,9 @@ def test_the_doctor_shows_the_store_and_leaves_nothing_in_it(
 ) -> None:
     monkeypatch.setattr(sandbox, "diagnose", list)
     monkeypatch.setenv("COLUMNS", "300")
-    home.mkdir()
-    if where != "local":
+    if where == "local":
+        home.mkdir()
+    else:
         monkeypatch.setenv("RATCHET_STORE", s3_place if where == "s3" else "s3://no-such-bucket/x")
     result = CliRunner().invoke(app, ["doctor", "--home", str(home)])
     told = next(line for line in result.output.splitlines() if " store " in line)
@@ -106,6 +107,7 @@ def test_the_doctor_shows_the_store_and_leaves_nothing_in_it(
         return
     assert "promises" in told
     assert (s3_place if where == "s3" else str(home / "store")) in told
+    assert not home.exists() or list(home.iterdir()) in ([], [home / "store"])
     assert open_store(home).names("") == []
     assert open_store(home).delete_all("") == 0
 
