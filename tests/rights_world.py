@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from release_world import a_decision, a_manifest, a_policy
+from release_world import HARNESS, a_decision, a_manifest
 
 from ratchet.contracts.policy import Policy
 from ratchet.contracts.score import Scored
@@ -41,10 +41,10 @@ class RightsWorld:
             base_model="random", at=now(), manifest_digest=self.manifest.digest,
         )  # fmt: skip
         self.store.create(self.run.name("datasets", f"{dataset.digest}.json"), dataset.to_bytes())
-        self.clean = self._kept(a_policy(self.store, "baseline"))
+        self.clean = self._kept(self._policy("baseline"))
         facts = {"dataset": dataset.digest, "validation": 0.5, "curve": []}
         facts["record"] = record_training(self.run, "sft", "sft", self.clean, dataset, reads=True)
-        made = a_policy(self.store, "sft").model_copy(update={"parent": self.clean.digest, "training": facts})
+        made = self._policy("sft").model_copy(update={"parent": self.clean.digest, "training": facts})
         self.learned = self._kept(made)
 
     @property
@@ -75,6 +75,14 @@ class RightsWorld:
         folder.mkdir(parents=True, exist_ok=True)
         write_atif([log], folder / f"{word}.jsonl")
         ingest_landing(self.home, self.tenant, now())
+
+    def _policy(self, name: str) -> Policy:
+        folder = self.home / "made" / name
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(f"weights of {name}".encode() * 64)
+        place = self.run.name("policies", name, "checkpoint")
+        weights = self.store.publish_folder(folder, place)
+        return Policy(name=name, method=name, checkpoint=place, weights_digest=weights, harness=HARNESS)
 
     def _kept(self, policy: Policy) -> Policy:
         self.store.create_same(self.run.name("policies", policy.name, "policy.json"), seal(policy))

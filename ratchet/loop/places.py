@@ -4,7 +4,7 @@ Kept, because they hold no content of logs: datasets and training records (diges
 (the environment's own), policies with their curves, evaluation rows, scorecards, audits, decisions, evidence and the
 two ledgers. Weights are no content either, and nobody claims that they have unlearned: their policies are marked.
 
-    landing files, marks of landed files     the logs as they came; the marks hold file names
+    landing files, marks of landed files     the logs as they came; their digests
     contamination certificates               quote what was found; those without a finding quote nothing and stay
     report.json, reports/*.html              made anew from scorecards, then with the rights as they are
     work/<experiment>/                       logs of training processes, intermediate state
@@ -77,7 +77,7 @@ def listed(scope: Scope) -> Iterator[Item]:
         if path.is_file():
             yield _file(scope, path, "landing file", "a log as it came")
     for name in store.names(_marks(scope)):
-        yield Item("landing mark", name, len(store.read(name)), "holds the name of a log file")
+        yield Item("landing mark", name, len(store.read(name)), "says that a log was taken in")
     for name in _certificates(scope, store):
         data = store.read(name)
         yield Item("contamination certificate", name, len(data), "quotes what was found", digest_bytes(data))

@@ -29,11 +29,12 @@ def found(root: Path, phrase: str) -> list[str]:
     """Files under `root` in which the phrase can be found, in whatever form, or whose names hold it."""
     wanted = needles(phrase)
     paths = sorted(root.rglob("*"))
-    return [str(path.relative_to(root)) for path in paths if any(_holds(text, wanted) for text in _texts(path))]
+    return [str(path.relative_to(root)) for path in paths if any(found_in(text, wanted) for text in _texts(path))]
 
 
-def _holds(text: bytes, wanted: set[bytes]) -> bool:
-    return any(one in text for one in wanted)
+def found_in(data: bytes, wanted: set[bytes]) -> bool:
+    """Whether one of the needles is in bytes, as they are or opened."""
+    return any(one in text for text in (data, *_opened(data)) for one in wanted)
 
 
 def _texts(path: Path) -> Iterator[bytes]:
