@@ -133,10 +133,10 @@ def _sound(raw: bytes) -> Any:
     """Decode a JSON text of which no rule of this module can complain, or return `_UNSOUND` where that is not proven.
 
     orjson refuses what is not JSON, NaN, infinities, lone surrogates and bad UTF-8 by itself. It reads integers beyond
-    64 bits as floats, which it writes with `e+`: a text that holds this, in a string too, has no 19 digits. It keeps the last of two same keys: written
-    out again, the value then has fewer quotes than the text, unless an escape hides one there. Written out with
-    indentation, a value that is too deep has a line that starts with that many spaces, since line breaks inside strings
-    are escaped.
+    64 bits as floats, which it writes with `e+`; where the text holds such a sign, it must hold no 19 digits. It keeps
+    the last of two same keys: written out again, the value then has fewer quotes than the text, unless an escape hides
+    one there. Written out with indentation, a value that is too deep has a line that starts with that many spaces,
+    since line breaks inside strings are escaped.
     """
     if b"\\u0022" in raw:
         return _UNSOUND

@@ -281,11 +281,11 @@ class _Rows:
         )
 
 
-def unreadable(name: str, error: OSError) -> IntakeError:
+def unreadable(name: str, error: Exception) -> IntakeError:
     """Return the error of a source that cannot be read."""
     return IntakeError(
         name,
-        rule=f"it must be readable ({error.strerror or type(error).__name__})",
+        rule=f"it must be readable ({getattr(error, 'strerror', None) or type(error).__name__})",
         remedy="mend it and ingest again; what was published before stays",
     )
 

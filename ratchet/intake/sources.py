@@ -7,10 +7,12 @@ with this process however that ends.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ class Entry:
                 with self.files.open(self.path, "rb") as remote:
                     while block := remote.read(_BLOCK):
                         copy.write(block)
-            except OSError as error:
+            except _failures() as error:
                 raise unreadable(self.name, error) from None
             copy.flush()
             yield Path(f"/proc/{os.getpid()}/fd/{copy.fileno()}")
@@ -72,6 +74,14 @@ def listed(source: str | Path) -> list[Entry]:
     raise IntakeError(str(source), rule="it must be a file or a folder", remedy="check the path")
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    """What a file system raises where it cannot do what is asked; botocore's errors are no OSError."""
+    known: tuple[type[Exception], ...] = (OSError, ValueError, ImportError)
+    if "botocore" in sys.modules:
+        known = (*known, import_module("botocore.exceptions").BotoCoreError)
+    return known
+
+
 def _remote(url: str) -> list[Entry]:
     import fsspec
 
@@ -81,7 +91,7 @@ def _remote(url: str) -> list[Entry]:
         root = root.rstrip("/")
         # With `detail`, a prefix gives what is under it and a file itself.
         found = files.find(root, detail=True)
-    except (OSError, ValueError, ImportError) as error:
+    except _failures() as error:
         raise IntakeError(
             url,
             rule=f"it must be a place that can be listed ({str(error) or type(error).__name__})",
