@@ -77,7 +77,7 @@ def group(
         if key not in common_keys:
             groups.join([*numbers, *everything.owners(key)])
     _join_all(groups, {key: numbers for key, numbers in digests.items() if key not in common_digests})
-    _join_near(groups, [one.shingles[~contains(shingles, one.shingles)] for one in features])
+    join_near(groups, [one.shingles[~contains(shingles, one.shingles)] for one in features])
     return groups.labels(), Boilerplate(
         shingles=tuple(f"{int(value):016x}" for value in shingles),
         digests=tuple(sorted(common_digests)),
@@ -91,7 +91,7 @@ def _join_all(groups: Groups, owned: dict[_Value, list[int]]) -> None:
         groups.join(numbers)
 
 
-def _join_near(groups: Groups, shingles: Sequence[Hashes]) -> None:
+def join_near(groups: Groups, shingles: Sequence[Hashes]) -> None:
     """Join what shares half of the smaller set's shingles.
 
     An exact prefix filter (after Chaudhuri, Ganti and Kaushik 2006, "A primitive operator for similarity joins in data

@@ -26,10 +26,12 @@ PAYLOAD_KEYS = ("base_commit", "commit", "issue_url", "mirrors", "pull_request",
 _HOST = re.compile(
     r"^(?:[a-z+]+://)?(?:[^/@\s]+@)?(?:www\.)?(?:github\.com|gitlab\.com|bitbucket\.org|codeberg\.org)[/:]"
 )
+_PAGE = re.compile(r"^([^?#]+/(?:issues|pull|pulls|merge_requests)/\d+)(?![^/?#]).*", re.DOTALL)
+"""The page of an issue on such a host; what follows (`/files`, `?tab=1`, `#issuecomment-9`) is a place on it."""
 _SCHEME = re.compile(r"^[a-z+]+://(?:www\.)?")
 _CONNECTORS = frozenset({"issue", "issues", "pull", "pulls", "pr", "prs", "merge", "requests", "commit", "tree"})
 _NUMBER_PATHS: tuple[Key, ...] = (
-    ("issues",), ("issue",), ("pull",), ("pull", "request"), ("pr",), ("gh",), ("bug",), ("ticket",),
+    ("issues",), ("issue",), ("pull",), ("pull", "request"), ("pr",), ("gh",), ("git",), ("bug",), ("ticket",),
     ("merge", "request"), ("merge", "requests"),
 )  # fmt: skip
 # fmt: off
@@ -55,7 +57,8 @@ class Names(NamedTuple):
 
 def key_of(value: str) -> Key:
     """The words that identify, in order; empty where there are none."""
-    plain = _SCHEME.sub("", _HOST.sub("", value.strip().lower()))
+    plain, hosted = _HOST.subn("", value.strip().lower())
+    plain = _PAGE.sub(r"\1", plain) if hosted else _SCHEME.sub("", plain)
     plain = re.sub(r"\.git(?=$|[/#])", "", plain.rstrip("/"))
     tokens = words(plain)
     # A connector goes only between a name and a number: a repo may well be called `pr`.
@@ -178,10 +181,11 @@ def pattern_of(phrase: Key) -> re.Pattern[str]:
     sentence would do. `my-owner/name` and, where no number ends the phrase, `owner/name-more` are other names.
     """
     first, *rest = map(re.escape, phrase)
-    start = rf"(?<![^\W_])(?:(?<![^\W_]-)|(?!{first}\s?/)){first}"
     if any(c.isdigit() for word in phrase for c in word):
+        start = rf"(?<![^\W_])(?:(?<![^\W_]-)|(?!{first}\s?/)){first}"
         between, end = r"[/_\-#!.: ]{1,3}", r"(?![^\W_]|\.\d)"
     else:
+        start = rf"(?<![^\W_])(?<![^\W_]-){first}"
         between = r"(?: ?/ ?|__|-|\.)" if len(phrase) > _DOTTED else r"(?: ?/ ?|__|-)"
         end = r"(?![^\W_]|[-_]+[^\W\d_]|\.(?!git(?![^\W_]))[^\W\d_])"
     return re.compile(f"{start}{''.join(between + word for word in rest)}{end}")
