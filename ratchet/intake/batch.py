@@ -14,7 +14,6 @@ import hashlib
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -22,12 +21,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
+from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.errors import ConflictError, IntakeError, IntegrityError, RightsError
 from ratchet.intake import published, summaries
 from ratchet.intake.digests import DigestSet, packed
 from ratchet.intake.keys import Keys, folder_of
-from ratchet.intake.published import BatchManifest, Source, StoredFile
+from ratchet.intake.placing import KINDS, Placing
+from ratchet.intake.published import BatchManifest, Source
 from ratchet.intake.scratch import Scratch
 from ratchet.intake.sealed import Key, pieces
 from ratchet.intake.staging import Aside, Staged, Tables, fresh_rows, select
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 SPILL_BYTES = 32 << 20
 """Size of the rows that a writer holds before it writes them to a local file."""
 _ATTEMPTS = 100
-_AT_ONCE = 8
-"""Originals that are written and read back at a time, a frame of each in memory."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,7 @@ class BatchWriter:
         """
         self.store, self.keys, self.tenant, self.grant_id = store, keys, tenant, grant_id
         self._pointer, self._folder = published.pointer(tenant), folder_of(grant_id)
+        self._placing = Placing(store, tenant, grant_id)
         self._scratch = Scratch(keys.home, tenant, grant_id)
         self._originals: dict[str, tuple[str, Path | None]] = {}
         """Digest, and the sealed file where the store has none, by name."""
@@ -83,16 +82,10 @@ class BatchWriter:
         self._own, self._own_aside = DigestSet(), set[tuple[str, str]]()
         self._known, self._known_aside = DigestSet(), set[tuple[str, str]]()
         self._numbers = count()
-        self._written = set[str]()
-        """What this writer has put into the store, read back or not."""
-        self._placed: dict[str, StoredFile] = {}
-        """The batch's files that were read back, by name."""
-        self._verified = set[str]()
-        """The originals that were read back."""
         self._head: str | None = None
         self._newest: list[BatchManifest] = []
         try:
-            self._catch_up(store.pointer(self._pointer))
+            published.settled(store, tenant, self._catch_up)
         except BaseException:
             self.close()
             raise
@@ -169,8 +162,7 @@ class BatchWriter:
                 return self._publish_after(head, at, tuple(sources))
             except RightsError:
                 # The erasure may have been through before the last of these were written.
-                for name in self._written:
-                    self.store.delete(name)
+                self._placing.undo()
                 raise
             except (ConflictError, IntegrityError, FileNotFoundError) as error:
                 # Whoever moved the pointer may have deleted what was being read, or written, for the chain before.
@@ -258,19 +250,15 @@ class BatchWriter:
 
     def _publish_after(self, head: str | None, at: datetime, sources: tuple[Source, ...]) -> str:
         plain = {
-            **{kind: [staged.digest_of[kind] for staged in self._staged] for kind in published.KINDS[:3]},
+            **{kind: [staged.digest_of[kind] for staged in self._staged] for kind in KINDS},
             "quarantine": [aside.digest for aside in self._aside],
         }
         batch = digest({"grant": self.grant_id, "files": plain, "sources": [one.model_dump() for one in sources]})
-        self._put_originals()
-        files = {
-            kind: tuple(
-                self._put(kind, batch, number, staged.files[kind], staged.digest_of[kind], staged.rows_of[kind])
-                for number, staged in enumerate(self._staged)
-            )
-            for kind in published.KINDS[:3]
-        }
-        files["quarantine"] = tuple(self._put_aside(batch, number, aside) for number, aside in enumerate(self._aside))
+        files = {kind: self._placing.parts(batch, kind, self._staged) for kind in KINDS}
+        if self._aside:
+            files["quarantine"] = self._placing.aside(batch, self._aside, self._key)
+        if self._originals:
+            self._placing.originals(self._originals, self._key)
         summary = None
         if len(self._newest) >= summaries.EVERY:
             summary = summaries.write(self.store, self.tenant, self._newest, self._scratch.folder)
@@ -295,46 +283,3 @@ class BatchWriter:
         if summary and self._newest[0].summary:
             summaries.remove(self.store, self._newest[0].summary)
         return batch
-
-    def _put(self, kind: str, batch: str, number: int, path: Path, digest: str, rows: int) -> StoredFile:
-        name = self._name(kind, batch, number)
-        if (placed := self._placed.get(name)) is None:
-            self._place(name, path)
-            placed = StoredFile(name=name, digest=digest, rows=rows)
-            published.verify(self.store, placed)
-            self._placed[name] = placed
-        return placed
-
-    def _put_aside(self, batch: str, number: int, aside: Aside) -> StoredFile:
-        """Like `_put`; sealed content differs from run to run, so that what a killed run left is compared unsealed."""
-        name = self._name("quarantine", batch, number)
-        if (placed := self._placed.get(name)) is None:
-            self._place(name, aside.path)
-            found = self.store.read(name)
-            if not aside.same(found, self._key, name):
-                raise published.changed(name)
-            self._placed[name] = placed = StoredFile(name=name, digest=digest_bytes(found), rows=len(aside.entries))
-        return placed
-
-    def _put_originals(self) -> None:
-        left = [(name, *about) for name, about in self._originals.items() if name not in self._verified]
-        if left and self._key:
-            # There can be thousands, and each waits for the disk or the network.
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                for _ in pool.map(lambda about: self._put_original(*about), left):
-                    continue
-
-    def _put_original(self, name: str, digest: str, place: Path | None) -> None:
-        if place:
-            self._place(name, place)
-        with self.store.open(name) as handle:
-            for _ in self._key.unseal(handle, digest, name):
-                continue
-        self._verified.add(name)
-
-    def _place(self, name: str, path: Path) -> None:
-        self._written.add(name)
-        self.store.create_file(name, path)
-
-    def _name(self, kind: str, batch: str, number: int) -> str:
-        return f"{self.tenant}/{kind}/{self._folder}/{batch}-{number}.parquet"

@@ -107,7 +107,7 @@ def erase(store: Store, home: Path, *, tenant: str, grant_id: str, at: datetime)
     removed |= {one.name: one for one in erasable(store, home, tenant=tenant, grant_id=grant_id)}
     with store.locked(f"{tenant}/refs/erasure"):
         for place in PLACES:
-            store.delete_all(f"{tenant}/{place}/{folder_of(grant_id)}")
+            published.delete_all(store, f"{tenant}/{place}/{folder_of(grant_id)}")
         newest = published.settled(store, tenant, lambda head: published.recent(store, tenant, head))
         summaries.remove_earlier(store, tenant, newest)
     scratch.remove(home, tenant, grant_id)

@@ -16,10 +16,10 @@ that all of it is found when it must be erased, published or not.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import BinaryIO, TypeVar
 
 from pydantic import Field, ValidationError
@@ -31,7 +31,6 @@ from ratchet.intake.keys import folder_of
 from ratchet.intake.sealed import pieces
 from ratchet.store import Store
 
-KINDS = ("trajectories", "index", "events", "quarantine")
 TOMBSTONES = "_erased"
 """Stands in place of a grant in the names of tombstones, which outlive what they are about."""
 _TENANT = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -162,7 +161,7 @@ def content(store: Store, file: StoredFile) -> bytes:
     return data
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(store: Store, file: StoredFile) -> Iterator[BinaryIO]:
     """Open a file that a manifest names, verified, to be read in pieces. Raises IntegrityError as `content`."""
     verify(store, file)
@@ -183,6 +182,15 @@ def stream_digest(handle: BinaryIO) -> str:
     for piece in pieces(handle):
         whole.update(piece)
     return whole.hexdigest()
+
+
+def delete_all(store: Store, prefix: str) -> None:
+    """Delete everything under a prefix, also while another process is about to delete some of it."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            store.delete_all(prefix)
+            return
+    store.delete_all(prefix)
 
 
 def changed(name: str) -> IntegrityError:

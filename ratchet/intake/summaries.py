@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ratchet.contracts.canonical import canonical_json
 from ratchet.intake import tables
 from ratchet.intake.digests import packed
-from ratchet.intake.published import BatchManifest, StoredFile, Summary, everything, verify
+from ratchet.intake.published import BatchManifest, StoredFile, Summary, delete_all, everything, verify
 from ratchet.intake.rows import ASIDE_COLUMNS, INDEX_COLUMNS, schema
 from ratchet.store import Store
 
@@ -88,14 +88,14 @@ def digests(store: Store, newest: list[BatchManifest], *, before: bool = True) -
 
 def remove(store: Store, summary: Summary) -> None:
     """Delete a summary that no manifest which a reader opens names any more."""
-    store.delete_all(summary.chain.name.rpartition("/")[0])
+    delete_all(store, summary.chain.name.rpartition("/")[0])
 
 
 def remove_earlier(store: Store, tenant: str, newest: list[BatchManifest]) -> None:
     """Delete the summaries of all generations before the present one, whoever left them there."""
     summary = newest[0].summary if newest else None
     for generation in range(int(summary.chain.name.split("/")[2]) if summary else 0):
-        store.delete_all(f"{tenant}/summaries/{generation}")
+        delete_all(store, f"{tenant}/summaries/{generation}")
 
 
 def _stored(store: Store, name: str, path: Path, rows: int) -> StoredFile:
