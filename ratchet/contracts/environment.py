@@ -104,6 +104,9 @@ class ToolResult(Contract):
     content: str = Field(description="What the policy reads.")
     status: Literal["ok", "error", "refused", "malformed"] = Field(description="How the call went.")
     violation: str | None = Field(default=None, description="The policy rule it broke, or None.")
+    honeypot: str | None = Field(
+        default=None, description="The kind of exploit that the call is, where no honest solution makes it; or None."
+    )
     ends_episode: bool = Field(default=False, description="Whether the episode is over.")
     sandbox_s: float = Field(default=0.0, ge=0, description="Sandbox CPU seconds it took.")
 

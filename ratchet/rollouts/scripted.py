@@ -10,7 +10,8 @@ from ratchet.contracts.environment import Environment, Task, ToolCall, ToolResul
 from ratchet.rollouts.engine import Turn
 from ratchet.rollouts.episodes import Exchange, Rollout
 
-Script = Callable[[Task, random.Random, list[ToolResult]], Iterator[str]]
+Script = Callable[[Task, random.Random, list[ToolResult]], Iterator[str | ToolCall]]
+"""Yields the name of the next tool, or a whole call where it has arguments."""
 
 
 def play(environment: Environment, agent: str, script: Script, task: Task, seed: int) -> Rollout:
@@ -19,7 +20,7 @@ def play(environment: Environment, agent: str, script: Script, task: Task, seed:
     Args:
         environment: where it acts.
         agent: its name; enters the seed of its choices.
-        script: yields the name of the next tool to call, and sees the results so far.
+        script: yields the next call, and sees the results so far.
         task: what it attempts.
         seed: seed of the episode.
     """
@@ -31,8 +32,8 @@ def play(environment: Environment, agent: str, script: Script, task: Task, seed:
     try:
         with environment.open(task, seed) as episode:
             opening = [message.content for message in episode.observation()]
-            for name in script(task, random.Random(f"{agent}/{task.task_id}/{seed}"), results):
-                call = ToolCall(name=name)
+            for wanted in script(task, random.Random(f"{agent}/{task.task_id}/{seed}"), results):
+                call = ToolCall(name=wanted) if isinstance(wanted, str) else wanted
                 results.append(episode.call(call))
                 exchanges.append(Exchange([], Turn([], [], "scripted"), call, results[-1]))
                 if results[-1].ends_episode:

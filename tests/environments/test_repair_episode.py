@@ -37,7 +37,7 @@ def line(episode: RepairEpisode, **arguments: object) -> ToolResult:
 def limited(environment: RepairEnvironment, task: Task, **limits: float) -> RepairEpisode:
     wanted = ActionLimits(**{"max_calls": 20, "max_tokens_per_turn": 3, "episode_timeout_s": 60, **limits})
     spec = environment.spec.model_copy(update={"limits": wanted})
-    return RepairEpisode(task, spec, environment.sandbox, "short")
+    return RepairEpisode(task, spec, environment.sandbox, "short", environment.true_fix)
 
 
 def test_a_short_observation_is_the_report_and_a_full_one_the_prompt(
@@ -46,7 +46,7 @@ def test_a_short_observation_is_the_report_and_a_full_one_the_prompt(
     (message,) = episode.observation()
     assert message.content == do(episode, "read_report").content
     assert task.payload["symptom"] in message.content
-    full = RepairEpisode(task, environment.spec, environment.sandbox, "full")
+    full = RepairEpisode(task, environment.spec, environment.sandbox, "full", environment.true_fix)
     assert [one.content for one in full.observation()] == [task.prompt]
 
 
@@ -140,7 +140,7 @@ def test_a_tool_beyond_the_permissions_is_refused_though_it_exists(
     environment: RepairEnvironment, task: Task, name: str
 ) -> None:
     spec = environment.spec.model_copy(update={"tools": tuple(tool for key, tool in TOOLS.items() if key != name)})
-    episode = RepairEpisode(task, spec, environment.sandbox, "short")
+    episode = RepairEpisode(task, spec, environment.sandbox, "short", environment.true_fix)
     before = episode.deliverable()
     result = episode.call(ToolCall(name=name, arguments={"line": 1, "text": "x = 1"}))
     assert (result.status, result.violation) == ("refused", "tool_not_permitted")
@@ -254,7 +254,7 @@ def test_nothing_of_the_hidden_tests_can_be_reached(environment: RepairEnvironme
     for task in tasks:
         problem = environment.problems[task.repo]
         hidden = set(problem.tests) - set(task.payload["visible"])
-        episode = RepairEpisode(task, environment.spec, environment.sandbox, "full")
+        episode = RepairEpisode(task, environment.spec, environment.sandbox, "full", environment.true_fix)
         seen = [message.content for message in episode.observation()]
         for call in (
             *(ToolCall(name=name) for name in ("read_report", "view_code", "run_tests", "next_fix", "apply_fix")),
