@@ -239,6 +239,7 @@ def main() -> None:
     if options.method:
         measure(options.method, options.file, options.limit, options.out)
         return
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sizes = sorted({*options.documents, *([1_000_000] if options.slow else [])})
     print(f"{len(os.sched_getaffinity(0))} processors, load {os.getloadavg()[0]:.1f}")
     seconds, rows = [], []

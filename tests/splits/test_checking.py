@@ -25,6 +25,7 @@ from ratchet.splits import (
     ContaminationCertificate,
     SplitLock,
     check,
+    checking,
     corpus_digest,
     document_of,
     open_certificate,
@@ -224,6 +225,19 @@ def test_near_layer_agrees_with_brute_force_over_all_pairs(tasks, locked, heldou
             expected += bool(both) and both >= 0.5 * len(theirs) and (both >= 5 or both == len(theirs))
     certificate = check(locked, tasks, corpus)
     assert next(layer.findings for layer in certificate.layers if layer.layer == "near") == expected > 5
+
+
+def test_processes_give_the_same_certificate(tasks, locked, heldout, train, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaks = [document(one.prompt, name=f"leak {number}") for number, one in enumerate(heldout[:40])]
+    honest = [document(one.prompt, name=f"honest {number}") for number, one in enumerate(train[:60])]
+    corpus = [one for pair in zip(honest, leaks, strict=False) for one in pair] + honest[40:]
+    alone = check(locked, tasks, corpus)
+    monkeypatch.setattr(checking, "LARGE", 20)
+    monkeypatch.setattr(checking, "_CHUNK", 7)
+    together = check(locked, tasks, iter(corpus), workers=2)
+    assert together == alone
+    assert together.digest == alone.digest
+    assert sum(layer.findings for layer in alone.layers) > 100
 
 
 def test_door_opens_only_for_a_passed_certificate_of_this_lock_and_corpus(tasks, locked, heldout, train) -> None:
