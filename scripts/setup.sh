@@ -30,6 +30,8 @@ fi
 echo "installing $(grep -c == requirements.lock) packages into $venv (minutes, once)" >&2
 pip=("$venv/bin/python" -m pip --disable-pip-version-check -qq)
 "${pip[@]}" install -r requirements.lock
-# The lock is complete, setuptools included, so nothing is resolved or fetched for the project itself.
+# The lock is complete, setuptools included, so nothing is resolved or fetched for the project itself. Metadata left in
+# the checkout by an earlier version would hide new entry points from what runs in this folder.
+rm -rf ratchet.egg-info
 "${pip[@]}" install --no-deps --no-build-isolation -e .
 printf '%s\n' "$wanted" > "$stamp"
