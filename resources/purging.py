@@ -58,9 +58,10 @@ class TrackingPurge:
         client = registry.models.client
         for one in list(self._artifacts(registry, scope)):
             one.repository.delete_artifacts(one.path)
-            if one.owner.startswith("run "):
-                # Without this tag the next projection logs the card of the policy, with its report, anew.
-                client.delete_tag(one.owner.removeprefix("run "), "ratchet.card")
+            run_id = one.owner.removeprefix("run ")
+            if run_id != one.owner and client.get_run(run_id).info.lifecycle_stage == "active":
+                # With another tag the next projection logs the card of the policy, with its report, anew.
+                client.set_tag(run_id, "ratchet.card", "erased")
         by_experiment: dict[str, list[Any]] = {}
         for experiment_id, trace in self._traces(registry, scope):
             by_experiment.setdefault(experiment_id, []).append(trace)

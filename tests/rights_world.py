@@ -27,10 +27,10 @@ WORD = "zwetschgenknoedelrezept7f3a"
 class RightsWorld:
     """The home, with `clean` and then `learned` brought into production by `produce`."""
 
-    def __init__(self, home: Path, **release: Any) -> None:
-        """Make it under `home`, with other release rules where given."""
+    def __init__(self, home: Path, experiment: str = "repair", **release: Any) -> None:
+        """Make it under `home`, with another name of the experiment and other release rules where given."""
         self.home = home
-        self.run = open_run(home, a_manifest(**release))
+        self.run = open_run(home, a_manifest(**release).model_copy(update={"experiment": experiment}))
         self.manifest, self.store = self.run.manifest, self.run.store
         self.tenant, self.experiment = self.manifest.tenant, self.manifest.experiment
         self.event("grant", purposes=("train_sft",), base_models=("*",), retention_until=now() + timedelta(days=30))

@@ -31,6 +31,16 @@ def finished(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="session")
+def both(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that learned from two grants and was judged; copy it, do not write to it."""
+    from partner_world import learned
+
+    home = Path(shutil.copytree(prepared, tmp_path_factory.mktemp("both") / "home"))
+    learned(home)
+    return home
+
+
 @pytest.fixture
 def ready(prepared: Path, tmp_path: Path) -> Path:
     """A copy of the home before training."""

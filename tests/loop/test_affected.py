@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from loop_world import MANIFEST, small_manifest
-from partner_world import FIRST, PARTNER, TENANT, WORD, end, land, learned, policy, produce
+from partner_world import FIRST, PARTNER, TENANT, WORD, end, land, policy, produce
 from release_world import a_decision
 
 from ratchet.contracts.canonical import canonical_json
@@ -24,14 +24,6 @@ from ratchet.release.ledger import Ledger as ReleaseLedger
 from ratchet.release.records import Version
 from ratchet.release.states import State
 from ratchet.rights import authorise
-
-
-@pytest.fixture(scope="module")
-def both(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home that learned from two grants; copy it, do not write to it."""
-    home = Path(shutil.copytree(prepared, tmp_path_factory.mktemp("both") / "home"))
-    learned(home)
-    return home
 
 
 @pytest.fixture

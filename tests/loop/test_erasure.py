@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from dagster._core.instance.ref import InstanceRef
 from loop_world import MANIFEST
-from partner_world import PARTNER, PHRASE, TENANT, WORD, end, grant, land, leak, learned, policy
+from partner_world import PARTNER, PHRASE, TENANT, WORD, end, grant, land, leak, policy
 from searching import found
 
 from pipelines.definitions import defs
@@ -32,14 +32,6 @@ from resources.projection import project_run
 from resources.registry import Registry
 
 BY = {"by": "steward", "reason": "the partner withdrew"}
-
-
-@pytest.fixture(scope="module")
-def both(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home that learned from two grants; copy it, do not write to it."""
-    home = Path(shutil.copytree(prepared, tmp_path_factory.mktemp("both") / "home"))
-    learned(home)
-    return home
 
 
 @pytest.fixture
@@ -90,9 +82,12 @@ def trace_episode(home: Path, tenant: str, experiment: str) -> None:
     with warnings.catch_warnings(), registry.models._as_global_uri():
         # MLflow warns, when it first traces, of a type hint of its own.
         warnings.simplefilter("ignore")
+        import mlflow
+
         experiment_id = registry.models.experiment(f"{tenant}.{experiment}")
         span = registry.models.client.start_trace("episode", inputs={"text": PHRASE}, experiment_id=experiment_id)
         registry.models.client.end_trace(span.request_id, outputs={"text": PHRASE})
+        mlflow.flush_trace_async_logging()
 
 
 def test_a_search_for_what_was_planted_finds_it_everywhere_before_and_nowhere_after(

@@ -44,6 +44,7 @@ def start(home: Path, **overrides: Any) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_a_withdrawal_during_training_stops_the_process_and_a_new_grant_lets_it_run_again(
     ready: Path, lines: list[str]
 ) -> None:

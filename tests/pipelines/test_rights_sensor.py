@@ -52,7 +52,7 @@ def test_a_withdrawal_quarantines_what_serves_and_a_real_mlflow_server_shows_it(
     tmp_path: Path, instance: dg.DagsterInstance, mlflow_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_url)
-    world = RightsWorld(tmp_path, on_withdrawal="quarantine")
+    world = RightsWorld(tmp_path, "rights-sensor", on_withdrawal="quarantine")
     clean, learned = world.produce()
     registry = Registry.of(tmp_path)
     registry.reconcile(world.ledger, world.tenant, world.experiment)
