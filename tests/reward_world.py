@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ratchet.contracts.attempt import Attempt
 from ratchet.contracts.canonical import digest_bytes
 from ratchet.contracts.environment import ActionLimits, Deliverable, EnvironmentSpec, Task, Verdict
 from ratchet.contracts.manifest import Reward, RewardPart
@@ -121,6 +122,14 @@ def verdict(target: bool = True, regression: bool = True, **over: Any) -> Verdic
     """A verdict of hidden tests."""
     body: dict[str, Any] = {"tests": ("t1", "t2"), "failed": None if target and regression else "t1", "verifier_s": 0.1}
     return Verdict(target_passed=target, regression_passed=regression, **{**body, **over})
+
+
+def attempt(
+    deliverable: Deliverable | None = None, task: Task | None = None, seen: Verdict | None = None, **over: Any
+) -> Attempt:
+    """An attempt at a task, the first tiny one by default: handed in as it was, with every hidden test passing."""
+    task = task or tiny_task()
+    return Attempt(task=task, deliverable=deliverable or delivered(task), verdict=seen or verdict(), **over)
 
 
 def reward(gates: tuple[str, ...] = tuple(GATES), **over: Any) -> Reward:

@@ -79,14 +79,32 @@ class RewardPart(Contract):
     weight: float = Field(gt=0, description="Its weight; weights are normalised.")
 
 
+class StepPart(Contract):
+    """One weighted process score of the steps."""
+
+    verifier: str = Field(description="Step verifier by name.")
+    weight: float = Field(
+        ge=0, allow_inf_nan=False, description="Its weight beside the episode's advantage of weight 1; 0 leaves it out."
+    )
+
+
 class Reward(Contract):
     """How outcomes become the reward of an episode."""
 
     parts: tuple[RewardPart, ...] = Field(min_length=1, description="Scored parts.")
+    steps: tuple[StepPart, ...] = Field(
+        default=(), description="Process scores that reach the trainer as rewards of single steps."
+    )
+    acceptance: tuple[str, ...] = Field(
+        default=("hidden_tests",), min_length=1, description="Verifiers that must all give 1 for acceptance."
+    )
     gates: tuple[str, ...] = Field(default=(), description="Static gates; a failed one makes the reward 0.")
     call_discount: float = Field(default=0.0, ge=0, lt=1, description="Share of an accepted reward lost per call.")
     malformed_penalty: float = Field(default=0.0, ge=0, description="Subtracted per malformed or refused call.")
     tamper_penalty: float = Field(default=0.0, ge=0, description="Subtracted where a honeypot was touched.")
+    canaries: tuple[Annotated[str, Field(min_length=6)], ...] = Field(
+        default=(), description="Planted strings that may stand in no deliverable and in no argument of a call."
+    )
     judge: str | None = Field(default=None, description="Calibrated judge, or None.")
     train_on_failed_audit: bool = Field(
         default=False, description="Train by reinforcement though the audit found an exploit; the gate rejects anyway."

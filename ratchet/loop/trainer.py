@@ -23,9 +23,10 @@ from ratchet.loop.context import Run, reopen_run
 from ratchet.loop.data import THREADS
 from ratchet.loop.learning import open_policy
 from ratchet.methods import base as methods
-from ratchet.methods.base import PairSample, RolloutSample
+from ratchet.methods.base import PairSample, RolloutSample, StepRewards
 from ratchet.policies.checkpoint import load, verified
 from ratchet.policies.rendering import Rendering
+from ratchet.rewards.compose import step_weight
 from ratchet.rights import AuthorisedDataset, recheck, reopen
 from ratchet.rollouts.episodes import Rollout, run_batch
 from ratchet.rollouts.judged import Judged, judge_all, refuse_excess
@@ -159,7 +160,8 @@ def _task_stream(
         batch = run_batch(model, rendering, run.environment, harness, requests, salt=salt, decoding=decoding, pool=pool)
         judged = judge_all(run.environment, batch, run.manifest.reward, pool)
         refuse_excess(f"{section.name} step {step}", judged, run.manifest.max_invalid_share)
-        return [_rollout_sample(one) for one in judged]
+        weight = step_weight(run.manifest.reward)
+        return [rollout_sample(one, weight) for one in judged]
 
     return list(by_id), sampler
 
@@ -174,7 +176,8 @@ def _numbered(by_id: dict[str, Task], task_ids: list[str]) -> list[tuple[Task, i
     return requests
 
 
-def _rollout_sample(judged: Judged) -> RolloutSample:
+def rollout_sample(judged: Judged, weight: float) -> RolloutSample:
+    """One episode as the trainer sees it; `weight` is that of its process scores, 0 for none."""
     rollout, outcome = judged.rollout, judged.outcome
     ids, mask, logprobs = completion(rollout)
     return RolloutSample(
@@ -189,6 +192,7 @@ def _rollout_sample(judged: Judged) -> RolloutSample:
             "exploit": float(outcome.exploit),
             "malformed": float(rollout.malformed),
         },
+        steps=StepRewards([step.value for step in outcome.steps], turns(rollout), weight) if weight else None,
     )
 
 
@@ -203,3 +207,12 @@ def completion(rollout: Rollout) -> tuple[list[int], list[int], list[float]]:
         mask += [0] * len(read) + [1] * len(exchange.turn.ids)
         logprobs += [0.0] * len(read) + exchange.turn.logprobs
     return ids, mask, logprobs
+
+
+def turns(rollout: Rollout) -> list[int]:
+    """Index of the turn that sampled each token after the prompt, -1 where none did; aligned with `completion`."""
+    found: list[int] = []
+    for index, exchange in enumerate(rollout.exchanges):
+        read = len(exchange.prompt_ids) - len(rollout.prompt_ids) - len(found)
+        found += [-1] * read + [index] * len(exchange.turn.ids)
+    return found

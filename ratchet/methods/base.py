@@ -51,6 +51,16 @@ class PairSample(NamedTuple):
     rejected_mask: list[int]
 
 
+class StepRewards(NamedTuple):
+    """Process scores of an episode: one value in [0, 1] per turn, and which turn each completion token is of."""
+
+    values: list[float]
+    turns: list[int]
+    """Index of the turn per completion token, -1 where the policy did not sample it; aligned with the mask."""
+    weight: float
+    """Weight beside the episode's advantage of weight 1; the same in every episode of a step."""
+
+
 class RolloutSample(NamedTuple):
     """One episode as the trainer sees it: one composite reward, or None where the episode is invalid."""
 
@@ -60,6 +70,7 @@ class RolloutSample(NamedTuple):
     logprobs: list[float] | None
     reward: float | None
     metrics: dict[str, float]
+    steps: StepRewards | None = None
 
 
 Sampler = Callable[[Any, list[str], int], list[RolloutSample]]

@@ -2,11 +2,13 @@
 
 TRL samples nothing here: its `rollout_func` asks our sampler for whole episodes (token ids, masks, log-probs, one
 composite reward), `env_mask` keeps tokens that the policy did not sample out of the loss, and the one reward function
-hands over the composite. Two things are added to TRL's own computation of advantages and loss, both in one place,
+hands over the composite. Three things are added to TRL's own computation of advantages and loss, all in one place,
 `_generate_and_score_completions`:
 
 - an invalid episode leaves the batch after the advantages are known (TRL has already left it out of its group's mean
   and deviation), so that it enters no normaliser, KL or entropy;
+- where episodes have step rewards, advantages are per token: the row's own plus what its steps add (see `grpo_steps`);
+  without any, or with weight 0, they stay per row, and training is what it was bit for bit;
 - a row whose advantage is 0 adds nothing to the loss; it leaves the batch too where that is asked for, and the loss is
   the mean over the rows that are left.
 
@@ -26,6 +28,7 @@ from ratchet.errors import TrainingError
 from ratchet.methods.base import RolloutSample, Sampler, check_masks
 from ratchet.methods.callbacks import Watch, evaluating
 from ratchet.methods.fitting import Quiet
+from ratchet.methods.grpo_steps import checked_steps, step_advantages
 
 
 class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
@@ -55,6 +58,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         self._sampler, self._watch, self._seed = sampler, watch, seed
         self._skip_flat, self._use_sampler_logprobs = skip_flat, use_sampler_logprobs
         self._empty = False
+        self._episodes: list[RolloutSample] = []
         super().__init__(reward_funcs=[composite], rollout_func=self._rollout, **kwargs)
         # An adapter is switched off to get the starting policy; full weights need a copy of it.
         policy: Any = self.model
@@ -71,7 +75,8 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
             raise TrainingError(
                 "sampler", seen=len(samples), rule=f"one episode for each of {len(task_ids)}", remedy="correct it"
             )
-        return self._columns([self._checked(index, sample) for index, sample in enumerate(samples)])
+        self._episodes = [self._checked(index, sample) for index, sample in enumerate(samples)]
+        return self._columns(self._episodes)
 
     def _checked(self, index: int, sample: RolloutSample) -> RolloutSample:
         if sample.reward is None:
@@ -93,6 +98,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
                 rule=f"one for each of {len(sample.completion_ids)} tokens (0 where not sampled)",
                 remedy="correct the sampler",
             )
+        checked_steps(where, sample)
         return sample
 
     def _columns(self, samples: list[RolloutSample]) -> dict[str, Any]:
@@ -132,12 +138,17 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         if self._use_sampler_logprobs:
             batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
         mask = batch["completion_mask"] * batch["tool_mask"]
+        added = step_advantages(
+            self._episodes, group=cast(int, self.num_generations), scale=self.scale_rewards, width=mask.size(1)
+        )
+        if added is not None:
+            batch["advantages"] = (batch["advantages"][:, None] + added.to(mask.device)) * mask
         after = self.state.global_step + self.num_iterations
         if self._track_kl and (after % self._watch.every == 0 or after >= self.state.max_steps):
             self._watch.note(kl=self._kl(batch, mask))
         keep = mask.sum(dim=1) > 0
         if self._skip_flat:
-            keep &= batch["advantages"] != 0
+            keep &= _taught(batch["advantages"])
         if self._split:
             # Micro-batches need equal sizes: the rows stay, and the mask takes them out of the loss.
             batch["tool_mask"] = batch["tool_mask"] * keep[:, None]
@@ -146,7 +157,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         kept = batch["completion_mask"] * batch["tool_mask"]
         batch["num_items_in_batch"] = self.accelerator.gather(kept.sum()).sum()
         self._empty = not bool(batch["num_items_in_batch"])
-        self._watch.note(metrics={"rows_with_advantage": float((batch["advantages"] != 0).sum())})
+        self._watch.note(metrics={"rows_with_advantage": float(_taught(batch["advantages"]).sum())})
         return batch
 
     def _kl(self, batch: dict[str, Any], mask: torch.Tensor) -> float:
@@ -193,6 +204,11 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
 def composite(composite: list[float | None], **_: Any) -> list[float | None]:
     """Reward function for TRL: the rollout's composite reward, None where the episode is invalid."""
     return composite
+
+
+def _taught(advantages: torch.Tensor) -> torch.Tensor:
+    """Which rows have an advantage, of the row or of any token in it; shape (rows,)."""
+    return advantages != 0 if advantages.ndim == 1 else (advantages != 0).any(dim=1)
 
 
 def _rows(batch: dict[str, Any], keep: torch.Tensor) -> dict[str, Any]:

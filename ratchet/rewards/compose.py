@@ -1,34 +1,35 @@
 """From the verdict on one episode to its score and reward, the same way in training, evaluation and the fleet.
 
-The score is acceptance: submitted, hidden tests pass, every gate passes. The reward is what the manifest's composition
-makes of it:
+The score is acceptance: submitted, the verifiers of `acceptance` (the hidden tests) give 1, every gate passes, and no
+answer key was read. The reward is what the manifest's composition makes of it:
 
     reward = value x max(0, 1 - call_discount x calls) - malformed_penalty x malformed - tamper_penalty x exploit
 
 with `value` the weighted mean of the parts, 0 where nothing was submitted or a gate that the manifest lists fails. An
-error in a part, a gate or the verification makes the whole outcome invalid, never 0. A judge has weight only while
+error in a part, a step score, a gate or the verification makes the whole outcome invalid, never 0. The process scores
+of `steps` are composed per step, beside the reward of the episode and never in it. A judge has weight only while
 calibrated; there is no calibration here, so a composition with a judge is refused.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from ratchet.contracts.attempt import Attempt, CallStep
 from ratchet.contracts.canonical import digest
-from ratchet.contracts.environment import Deliverable, Task, Verdict
-from ratchet.contracts.manifest import Reward
+from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Task, Verdict
+from ratchet.contracts.manifest import Reward, StepPart
 from ratchet.contracts.model import Contract
 from ratchet.contracts.score import Invalid, Scored, compose_scores
 from ratchet.errors import RatchetError
-from ratchet.rewards.exploits import DETECTORS
+from ratchet.rewards.exploits import DETECTORS, DISQUALIFYING, find_exploits
 from ratchet.rewards.gates import GATES, GateResult
 from ratchet.rewards.identity import source_version
-from ratchet.rewards.verifiers import VERIFIERS
-
-ACCEPTANCE = "hidden_tests"
+from ratchet.rewards.verifiers import STEP_VERIFIERS, VERIFIERS
 
 
 class Outcome(Contract):
@@ -39,6 +40,8 @@ class Outcome(Contract):
     gates: tuple[GateResult, ...] = Field(default=(), description="Every gate that could be read.")
     violations: tuple[str, ...] = Field(default=(), description="Failed gates by name, each one policy violation.")
     exploit: bool = Field(default=False, description="Whether a honeypot was touched.")
+    exploits: dict[str, str] = Field(default_factory=dict, description="Kinds of exploit, each with what was seen.")
+    steps: tuple[Scored, ...] = Field(default=(), description="Process score of every step, where the reward has any.")
     evidence: dict[str, Any] = Field(default_factory=dict, description="Parts, kinds of exploit and reward terms.")
 
     @property
@@ -48,7 +51,15 @@ class Outcome(Contract):
 
 
 def judge_outcome(
-    task: Task, deliverable: Deliverable, verdict: Verdict | Invalid, *, calls: int, malformed: int, spec: Reward
+    task: Task,
+    deliverable: Deliverable,
+    verdict: Verdict | Invalid,
+    *,
+    calls: int,
+    malformed: int,
+    spec: Reward,
+    steps: Sequence[CallStep] | None = None,
+    permissions: EnvironmentSpec | None = None,
 ) -> Outcome:
     """Judge one episode.
 
@@ -59,39 +70,72 @@ def judge_outcome(
         calls: tool calls made, refused and malformed ones included.
         malformed: calls that did not parse or were refused.
         spec: the manifest's reward section.
+        steps: the calls with their answers, in order; None for a deliverable that no episode made, such as a probe.
+        permissions: what the environment permits; without it, only refusals show what was not.
 
     Raises:
         RatchetError: the composition is not one that can be computed; see `check_spec`.
     """
     check_spec(spec)
-    gates = {name: _gate(name, task, deliverable) for name in GATES}
-    exploits = _exploits(task, deliverable)
-    names = {ACCEPTANCE, *(part.verifier for part in spec.parts)}
-    parts = {name: _verify(name, deliverable, verdict) for name in sorted(names)}
+    try:
+        attempt = Attempt(
+            task=task,
+            deliverable=deliverable,
+            verdict=verdict,
+            steps=None if steps is None else tuple(steps),
+            permissions=permissions,
+            canaries=spec.canaries,
+        )
+    except ValidationError as error:
+        places = ", ".join(sorted({str(item["loc"][0]) for item in error.errors(include_input=False)}))
+        return Outcome(score=Invalid(reason=f"attempt: {places} is not what its contract says"), reward=None)
+    gates = {name: _gate(name, attempt) for name in GATES}
+    exploits = _exploits(attempt)
+    parts = {name: _verify(name, attempt) for name in verifiers_of(spec)}
+    process = _process(attempt, spec)
     read = tuple(gate for gate in gates.values() if isinstance(gate, GateResult))
-    found = () if isinstance(exploits, Invalid) else exploits
+    found = {} if isinstance(exploits, Invalid) else exploits
     evidence: dict[str, Any] = {"exploits": list(found)}
     common: dict[str, Any] = {
         "gates": read,
         "violations": tuple(gate.name for gate in read if not gate.passed),
         "exploit": bool(found),
+        "exploits": found,
     }
-    invalid = compose_scores(part for part in (*parts.values(), *gates.values(), exploits) if isinstance(part, Invalid))
+    everything = (*parts.values(), process, *gates.values(), exploits)
+    invalid = compose_scores(part for part in everything if isinstance(part, Invalid))
     if isinstance(invalid, Invalid):
         return Outcome(score=invalid, reward=None, evidence=evidence, **common)
     values = {name: part.value for name, part in parts.items() if isinstance(part, Scored)}
     failed = set(common["violations"])
-    accepted = deliverable.submitted and values[ACCEPTANCE] == 1.0 and not failed
+    proven = all(values[name] == 1.0 for name in spec.acceptance) and not DISQUALIFYING & set(found)
+    accepted = deliverable.submitted and proven and not failed
     paid = deliverable.submitted and not failed & set(spec.gates)
     value = weighted_mean(values, spec) if paid else 0.0
     evidence["parts"] = {name: part.model_dump(mode="json") for name, part in parts.items()}
     evidence["value"] = value
     return Outcome(
-        score=Scored(value=float(accepted), evidence={"submitted": deliverable.submitted, **_why(parts, failed)}),
+        score=Scored(value=float(accepted), evidence={"submitted": deliverable.submitted, **_why(parts, failed, spec)}),
         reward=discounted(value, calls, malformed, bool(found), spec),
+        steps=() if isinstance(process, Invalid) else process,
         evidence=evidence,
         **common,
     )
+
+
+def verifiers_of(spec: Reward) -> list[str]:
+    """Return the names of the verifiers that decide under a reward: its parts and those of acceptance, sorted."""
+    return sorted({*spec.acceptance, *(part.verifier for part in spec.parts)})
+
+
+def step_parts(spec: Reward) -> tuple[StepPart, ...]:
+    """Return the process scores that have weight."""
+    return tuple(part for part in spec.steps if part.weight > 0)
+
+
+def step_weight(spec: Reward) -> float:
+    """Return the weight of all process scores together, beside the episode's advantage of weight 1."""
+    return math.fsum(part.weight for part in step_parts(spec))
 
 
 def weighted_mean(values: dict[str, float], spec: Reward) -> float:
@@ -117,8 +161,10 @@ def check_spec(spec: Reward) -> None:
     """
     mistakes = []
     for kind, names, known in (
-        ("verifier", [part.verifier for part in spec.parts], list(VERIFIERS)),
-        ("gate", list(spec.gates), list(GATES)),
+        ("verifier", [part.verifier for part in spec.parts], VERIFIERS),
+        ("step verifier", [part.verifier for part in spec.steps], STEP_VERIFIERS),
+        ("acceptance verifier", list(spec.acceptance), VERIFIERS),
+        ("gate", list(spec.gates), GATES),
     ):
         mistakes += [f"{kind} {name!r} is unknown (known: {', '.join(known)})" for name in names if name not in known]
         mistakes += [f"{kind} {name!r} is named twice" for name in sorted(set(names)) if names.count(name) > 1]
@@ -131,44 +177,96 @@ def check_spec(spec: Reward) -> None:
 def spec_digest(spec: Reward) -> str:
     """Return the identity of a reward: its composition and the source of every rule that decides under it.
 
-    Weights count by their shares, and the order of parts and gates does not count. Acceptance looks at every gate, so
-    every gate is in it; of the verifiers, those that are named and the acceptance's own.
+    Weights of parts count by their shares, those of steps as they are, and the order of parts and gates does not count.
+    Acceptance looks at every gate, so every gate is in it; of the verifiers, those that are named and have weight.
 
     Raises:
         RatchetError: as `check_spec`.
     """
     check_spec(spec)
     whole = math.fsum(part.weight for part in spec.parts)
-    used = sorted({ACCEPTANCE, *(part.verifier for part in spec.parts)})
+    steps = {part.verifier: part.weight for part in step_parts(spec)}
     return digest(
         {
             "parts": {part.verifier: round(part.weight / whole, 12) for part in spec.parts},
+            "steps": steps,
+            "acceptance": sorted(spec.acceptance),
             "gates": sorted(spec.gates),
+            "canaries": sorted(map(digest, spec.canaries)),
             "terms": [float(spec.call_discount), float(spec.malformed_penalty), float(spec.tamper_penalty)],
-            "verifiers": {name: source_version(VERIFIERS[name]) for name in used},
-            "acceptance": {name: source_version(gate) for name, gate in GATES.items()},
+            "verifiers": {name: source_version(VERIFIERS[name]) for name in verifiers_of(spec)},
+            "step_verifiers": {name: source_version(STEP_VERIFIERS[name]) for name in steps},
+            "vetoes": {name: source_version(gate) for name, gate in GATES.items()},
             "exploits": {name: source_version(detector) for name, detector in DETECTORS.items()},
             "composition": source_version(judge_outcome),
         }
     )
 
 
-def _verify(name: str, deliverable: Deliverable, verdict: Verdict | Invalid) -> Scored | Invalid:
-    if isinstance(verdict, Invalid):
-        return verdict
-    # The one place where a verifier's error is caught: whatever it raises, it says nothing about the policy.
+def scored_by(kind: str, name: str, rule: Callable[[Attempt], Any], attempt: Attempt) -> Scored | Invalid:
+    """Run one verifier. Whatever it raises or returns besides a score says nothing about the policy, and is invalid."""
     try:
-        score = VERIFIERS[name](deliverable, verdict)
-    except Exception as error:
-        return Invalid(reason=f"verifier {name}: {type(error).__name__}: {error}")
-    if isinstance(score, Scored | Invalid):
+        return _as_score(f"{kind} {name}", rule(attempt))
+    except Exception as error:  # the capture point of verifiers
+        return Invalid(reason=f"{kind} {name}: {type(error).__name__}: {error}")
+
+
+def steps_scored_by(name: str, rule: Callable[[Attempt], Any], attempt: Attempt) -> tuple[Scored, ...] | Invalid:
+    """Run one step verifier: one score per step, in order, or why there are none."""
+    try:
+        found = rule(attempt)
+        scores = found if isinstance(found, Invalid) else [_as_score(f"step verifier {name}", one) for one in found]
+    except Exception as error:  # the capture point of step verifiers
+        return Invalid(reason=f"step verifier {name}: {type(error).__name__}: {error}")
+    if isinstance(scores, Invalid):
+        return scores
+    made = len(attempt.steps or ())
+    if len(scores) != made:
+        return Invalid(reason=f"step verifier {name}: {len(scores)} scores for {made} steps")
+    wrong = next((score for score in scores if isinstance(score, Invalid)), None)
+    return wrong or tuple(score for score in scores if isinstance(score, Scored))
+
+
+def _as_score(who: str, score: Any) -> Scored | Invalid:
+    if isinstance(score, Invalid):
         return score
-    return Invalid(reason=f"verifier {name}: returned {type(score).__name__}, which is no score")
+    # A score that was constructed without validation can hold anything.
+    if isinstance(score, Scored) and isinstance(score.value, float) and 0.0 <= score.value <= 1.0:
+        return score
+    return Invalid(reason=f"{who}: returned {type(score).__name__}, which is no score in [0, 1]")
 
 
-def _gate(name: str, task: Task, deliverable: Deliverable) -> GateResult | Invalid:
+def _verify(name: str, attempt: Attempt) -> Scored | Invalid:
+    if isinstance(attempt.verdict, Invalid):
+        return attempt.verdict
+    return scored_by("verifier", name, VERIFIERS[name], attempt)
+
+
+def _process(attempt: Attempt, spec: Reward) -> tuple[Scored, ...] | Invalid:
+    """Compose the process scores per step: the mean of the verifiers by normalised weight, with each one's evidence."""
+    if isinstance(attempt.verdict, Invalid):
+        return attempt.verdict
+    parts, whole = step_parts(spec), step_weight(spec)
+    if attempt.steps is None or not parts:
+        return ()
+    scores: dict[str, tuple[Scored, ...]] = {}
+    for part in parts:
+        found = steps_scored_by(part.verifier, STEP_VERIFIERS[part.verifier], attempt)
+        if isinstance(found, Invalid):
+            return found
+        scores[part.verifier] = found
+    return tuple(
+        Scored(
+            value=min(1.0, math.fsum(part.weight * scores[part.verifier][index].value for part in parts) / whole),
+            evidence={name: {"value": own[index].value, **own[index].evidence} for name, own in scores.items()},
+        )
+        for index in range(len(attempt.steps))
+    )
+
+
+def _gate(name: str, attempt: Attempt) -> GateResult | Invalid:
     try:
-        result = GATES[name](task, deliverable)
+        result = GATES[name](attempt)
     except Exception as error:
         return Invalid(reason=f"gate {name}: {type(error).__name__}: {error}")
     if isinstance(result, GateResult) and result.name == name:
@@ -176,13 +274,14 @@ def _gate(name: str, task: Task, deliverable: Deliverable) -> GateResult | Inval
     return Invalid(reason=f"gate {name}: returned what is not its result")
 
 
-def _exploits(task: Task, deliverable: Deliverable) -> tuple[str, ...] | Invalid:
+def _exploits(attempt: Attempt) -> dict[str, str] | Invalid:
     try:
-        return tuple(name for name, fires in DETECTORS.items() if fires(task, deliverable))
+        return find_exploits(attempt)
     except Exception as error:
         return Invalid(reason=f"exploit detectors: {type(error).__name__}: {error}")
 
 
-def _why(parts: dict[str, Scored | Invalid], failed: set[str]) -> dict[str, Any]:
-    hidden = parts[ACCEPTANCE]
-    return {**(hidden.evidence if isinstance(hidden, Scored) else {}), "failed_gates": sorted(failed)}
+def _why(parts: dict[str, Scored | Invalid], failed: set[str], spec: Reward) -> dict[str, Any]:
+    """Evidence of the acceptance: of its one verifier, or of each by name where there are several."""
+    found = {name: part.evidence for name in spec.acceptance if isinstance(part := parts[name], Scored)}
+    return {**(found if len(found) > 1 else found[spec.acceptance[0]]), "failed_gates": sorted(failed)}

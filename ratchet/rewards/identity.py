@@ -1,8 +1,9 @@
 """The identity of a rule is its code: what it does may not change under a digest that stays.
 
-`source_version` digests a function's syntax tree together with every function, class and constant of the same
-distribution that it uses, so that comments, docstrings, formatting and unrelated rules do not count, and a threshold or
-a helper two calls away does. Contract models and errors are left out, because they carry no rule; so are libraries.
+`source_version` digests a function's syntax tree together with every function, class and constant of its own
+distribution and of Ratchet that it uses, so that comments, docstrings, descriptions, formatting and unrelated rules do
+not count, and a threshold or a helper two calls away does. The contracts and errors are left out, because they carry no
+rule; so are libraries.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
+from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -19,6 +21,8 @@ from pydantic import BaseModel
 
 from ratchet.contracts.canonical import digest
 from ratchet.errors import RatchetError
+
+_CONTRACTS = "ratchet.contracts."
 
 
 def source_version(rule: Callable[..., Any]) -> str:
@@ -37,42 +41,56 @@ def source_version(rule: Callable[..., Any]) -> str:
             remedy="define it with `def` at the top of a file",
         )
     found: dict[str, str] = {}
-    _collect(function, function.__module__.split(".")[0], found)
+    _collect(function, frozenset({function.__module__.split(".")[0], __name__.split(".")[0]}), found)
     return digest(found)
 
 
-def _collect(item: FunctionType | type, package: str, found: dict[str, str]) -> None:
+def _collect(item: FunctionType | type, packages: frozenset[str], found: dict[str, str]) -> None:
     key = f"{item.__module__}.{item.__qualname__}"
     if key in found:
         return
+    found[key], names, attributes = _read(item)
+    namespace = vars(inspect.getmodule(item))
+    for name in sorted(names & namespace.keys()):
+        used = namespace[name]
+        if isinstance(used, ModuleType):
+            if used.__name__.split(".")[0] in packages:
+                for attribute in sorted(attributes & vars(used).keys()):
+                    _use(f"{used.__name__}.{attribute}", vars(used)[attribute], packages, found)
+        else:
+            _use(f"{item.__module__}.{name}", used, packages, found)
+
+
+@lru_cache(maxsize=4096)
+def _read(item: FunctionType | type) -> tuple[str, frozenset[str], frozenset[str]]:
+    """Return the text of a rule without words for people, and the names and attributes in it."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
     except (OSError, SyntaxError) as error:
         raise RatchetError(
-            f"rule {key}", rule=f"its source must be readable ({error})", remedy="define it in a file"
+            f"rule {item.__module__}.{item.__qualname__}",
+            rule=f"its source must be readable ({error})",
+            remedy="define it in a file",
         ) from None
-    found[key] = ast.unparse(_WithoutDocstrings().visit(tree))
-    namespace = vars(inspect.getmodule(item))
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for name in sorted(names & namespace.keys()):
-        used = namespace[name]
-        if isinstance(used, ModuleType):
-            if used.__name__.split(".")[0] == package:
-                for attribute in sorted(attributes & vars(used).keys()):
-                    _use(f"{used.__name__}.{attribute}", vars(used)[attribute], package, found)
-        else:
-            _use(f"{item.__module__}.{name}", used, package, found)
+    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    attributes = frozenset(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return ast.unparse(_WithoutWords().visit(tree)), names, attributes
 
 
-def _use(key: str, used: Any, package: str, found: dict[str, str]) -> None:
+def _use(key: str, used: Any, packages: frozenset[str], found: dict[str, str]) -> None:
     used = inspect.unwrap(used) if callable(used) else used
     if isinstance(used, FunctionType | type):
-        foreign = used.__module__.split(".")[0] != package
-        if not foreign and not (isinstance(used, type) and issubclass(used, BaseModel | BaseException)):
-            _collect(used, package, found)
+        if used.__module__.split(".")[0] in packages and not _without_rule(used):
+            _collect(used, packages, found)
     elif (constant := _constant(used)) is not None:
         found[key] = constant
+
+
+def _without_rule(used: FunctionType | type) -> bool:
+    """Whether this is a contract of the core or an error, which other rules read or raise."""
+    if not isinstance(used, type):
+        return False
+    return issubclass(used, BaseException) or (issubclass(used, BaseModel) and used.__module__.startswith(_CONTRACTS))
 
 
 def _constant(value: Any) -> str | None:
@@ -91,9 +109,11 @@ def _constant(value: Any) -> str | None:
     return f"{type(value).__name__}({', '.join(ordered)})"
 
 
-class _WithoutDocstrings(ast.NodeTransformer):
+class _WithoutWords(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.Call):
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "description"]
         return node

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from ratchet.contracts.attempt import CallStep
 from ratchet.contracts.environment import Deliverable, Environment, Verdict
 from ratchet.contracts.manifest import Reward
 from ratchet.contracts.score import Invalid
@@ -41,8 +42,15 @@ def judge(environment: Environment, rollout: Rollout, spec: Reward) -> Judged:
         calls=rollout.calls,
         malformed=rollout.malformed,
         spec=spec,
+        steps=None if rollout.invalid is not None else calls_of(rollout),
+        permissions=environment.spec,
     )
     return Judged(rollout, outcome, verdict.verifier_s if isinstance(verdict, Verdict) else 0.0)
+
+
+def calls_of(rollout: Rollout) -> tuple[CallStep, ...]:
+    """The calls of an episode with their answers, as the reward reads them."""
+    return tuple(CallStep(call=exchange.call, result=exchange.result) for exchange in rollout.exchanges)
 
 
 def judge_all(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reward_world import SOLUTION, WEAK, delivered, reward, tiny_task, verdict
 
+from ratchet.contracts.attempt import Attempt
 from ratchet.contracts.environment import Deliverable, Task, Verdict
 from ratchet.contracts.manifest import Reward, RewardPart
 from ratchet.contracts.score import Invalid, Scored
@@ -23,14 +24,16 @@ FIX = delivered(TASK, solution=TASK.payload["files"][SOLUTION].replace("a - b", 
 CHEAT = delivered(TASK, test_visible="assert True\n", visible=True)
 FAILED = verdict(target=False)
 shares = st.floats(0, 1)
+TESTS = ("hidden_tests", "regression_tests", "target_tests", "visible_tests")
+"""The verifiers that read nothing which a task must declare."""
 terms = st.builds(
     lambda weights, discount, malformed, tamper: Reward(
-        parts=tuple(RewardPart(verifier=name, weight=w) for name, w in zip(VERIFIERS, weights, strict=False)),
+        parts=tuple(RewardPart(verifier=name, weight=w) for name, w in zip(TESTS, weights, strict=False)),
         call_discount=discount,
         malformed_penalty=malformed,
         tamper_penalty=tamper,
     ),
-    st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=len(VERIFIERS)),
+    st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=len(TESTS)),
     st.floats(0, 0.99),
     st.floats(0, 5),
     st.floats(0, 5),
@@ -98,7 +101,7 @@ def test_calls_malformed_calls_and_exploits_never_pay(spec: Reward, value: float
 @given(
     st.sets(st.sampled_from(sorted(GATES)), min_size=1),
     st.sets(st.sampled_from(sorted(GATES))),
-    st.dictionaries(st.sampled_from(sorted(VERIFIERS)), st.floats(0.1, 10), min_size=1),
+    st.dictionaries(st.sampled_from(TESTS), st.floats(0.1, 10), min_size=1),
     st.booleans(),
 )
 def test_a_veto_is_absolute(failing: set[str], listed: set[str], parts: dict[str, float], target: bool) -> None:
@@ -114,7 +117,7 @@ def test_a_veto_is_absolute(failing: set[str], listed: set[str], parts: dict[str
 
 
 def _stub(name: str, passed: bool) -> Any:
-    return lambda task, deliverable: GateResult(name=name, passed=passed)
+    return lambda attempt: GateResult(name=name, passed=passed)
 
 
 def test_an_invalid_verification_is_never_a_zero() -> None:
@@ -128,7 +131,7 @@ def _raises(*_: object) -> Any:
     raise OSError("disk is gone")
 
 
-def _not_a_number(deliverable: Deliverable, seen: Verdict) -> Any:
+def _not_a_number(attempt: Attempt) -> Any:
     return Scored(value=float("nan"))
 
 
@@ -137,7 +140,7 @@ def _garbage(*_: object) -> Any:
 
 
 @pytest.mark.parametrize("broken", [_raises, _not_a_number, _garbage])
-@pytest.mark.parametrize("name", sorted(VERIFIERS))
+@pytest.mark.parametrize("name", TESTS)
 def test_a_broken_verifier_makes_the_composite_invalid(name: str, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(VERIFIERS, name, broken)
     outcome = judge(spec=reward(parts={"target_tests": 1.0, name: 1e-9}))

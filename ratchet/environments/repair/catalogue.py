@@ -173,6 +173,7 @@ def _task(
             "failing": sum(index in failing for index in visible),
             "fixes": [list(offer) for offer in offered],
             "target": [digest_bytes(problem.tests[index].encode()) for index in failing],
+            "suite": [digest_bytes(test.encode()) for test in problem.tests],
             "tests": digest(list(problem.tests)),
         },
         environment=name,
