@@ -10,12 +10,16 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipelines.instance import ROOT, open_instance
+from pipelines.instance import ROOT, end_dead_runs, open_instance
 from ratchet.errors import RatchetError
 from ratchet.loop.places import Scope
 from resources.instance_purge import project_purges
 from resources.purging import TrackingPurge
+
+if TYPE_CHECKING:
+    from ratchet.loop.erasing import Purge
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,9 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     raw = json.load(sys.stdin)
     scope = Scope(**{**raw, "home": Path(raw["home"]), "experiments": tuple(raw["experiments"])})
     os.chdir(ROOT)
-    known = os.environ.get("DAGSTER_HOME") or (ROOT / ".dagster").exists()
     try:
-        for hook in project_purges(open_instance()) if known else [TrackingPurge()]:
+        for hook in _hooks():
             if given.command == "apply":
                 hook.purge(scope)
             else:
@@ -38,6 +41,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def _hooks() -> list[Purge]:
+    """The hooks of both tools; of Dagster only where it has an instance. Runs of dead launches are ended first."""
+    if not os.environ.get("DAGSTER_HOME") and not (ROOT / ".dagster").exists():
+        return [TrackingPurge()]
+    instance = open_instance()
+    end_dead_runs(instance)
+    return project_purges(instance)
 
 
 if __name__ == "__main__":

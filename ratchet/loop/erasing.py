@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from pydantic import AwareDatetime, Field
 
-from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
+from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.contracts.evidence import Evidence
 from ratchet.contracts.model import Contract
 from ratchet.errors import IntegrityError, RightsError
@@ -215,7 +215,7 @@ def _begun(store: Store, scope: Scope) -> list[ErasedObject]:
     """What erasures that never came to their certificate had set out to remove, each thing once."""
     names = store.names(f"{_place(scope.tenant, scope.grant_id)}/begun")
     found = [ErasedObject.model_validate(one) for name in names for one in json.loads(store.read(name))]
-    return list({digest(one): one for one in found}.values())
+    return list({(one.kind, one.name_sha256): one for one in found}.values())
 
 
 def _hashed(item: Item) -> ErasedObject:
