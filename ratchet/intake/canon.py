@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import orjson
 
 from ratchet.contracts.canonical import canonical_json
@@ -20,6 +21,8 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG_TEXT = 4096
+"""Bytes from which numpy looks faster."""
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -35,6 +38,16 @@ def canonical_bytes(value: Any) -> bytes:
         written = orjson.dumps(value, option=_OPTIONS)
     except TypeError:
         return canonical_json(value).encode()
-    if b"0.0000" in written or (b"e-" in written and b"0e-0" in written.translate(_DIGITS)):
-        return canonical_json(value).encode()
-    return written
+    return canonical_json(value).encode() if _small_float(written) else written
+
+
+def _small_float(written: bytes) -> bool:
+    """Whether a float below 0.0001 might stand in a text: as `0.0000...`, or as a digit, `e-` and a digit."""
+    if b"0.0000" in written:
+        return True
+    if len(written) < _LONG_TEXT:
+        return b"e-" in written and b"0e-0" in written.translate(_DIGITS)
+    signs = np.frombuffer(written, np.uint8)
+    places = np.flatnonzero((signs[1:-2] == ord("e")) & (signs[2:-1] == ord("-")))
+    around = np.stack([signs[places], signs[places + 3]])
+    return bool(((around >= ord("0")) & (around <= ord("9"))).all(axis=0).any())

@@ -255,7 +255,7 @@ class _Rows:
         """Add a trajectory, unless it is here already. Raises Unreadable as `trajectory_of`."""
         trajectory = trajectory_of(item, tenant=rules.tenant, grant_id=rules.grant_id)
         try:
-            written = canonical_bytes(trajectory.model_dump(mode="json", exclude_none=True))
+            written = canonical_bytes(trajectory.model_dump(exclude_none=True))
         except ValueError:
             raise Unreadable("lone_surrogate", REASONS["lone_surrogate"]) from None
         digest = digest_bytes(written)

@@ -27,6 +27,8 @@ _STANDARD = bytes.maketrans(b"-_", b"+/")
 _PRINTED = bytes(range(32, 127)) + b"\t\r\n"
 _ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _UNICODE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}")
+_SAMPLE = 1 << 14
+"""So much of a text says whether it holds many escapes."""
 _BACKSLASH = ord("\\")
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b" ", b"f": b" "}
 
@@ -77,7 +79,7 @@ def _unescaped(raw: bytes) -> bytes:
         return raw
     try:
         if b"\\u" in raw:
-            if 128 * raw.count(b"\\u") > len(raw):
+            if 128 * raw.count(b"\\u", 0, _SAMPLE) > min(len(raw), _SAMPLE):
                 plain = raw if raw.isascii() else raw.decode("utf-8", "replace").encode("ascii", "backslashreplace")
                 return _utf8(plain.decode("unicode_escape", "replace")).replace(b"\\/", b"/")
             raw = _UNICODE.sub(_code_points, raw)

@@ -38,13 +38,16 @@ def trajectory_of(record: Record, *, tenant: str, grant_id: str) -> Trajectory:
         raise Unreadable("bad_metadata", f"its Ratchet metadata is wrong: {_where(error)}") from None
     if max(extra.calls or 0, extra.ok_calls or 0) >= 2**63:
         raise Unreadable("bad_metadata", "its Ratchet metadata is wrong: a count of calls exceeds 64 bits")
+    document, other = record.document, record.document.get("extra")
+    if other is None or isinstance(other, dict):
+        document = {**document, "extra": {**(other or {}), "ratchet": extra.model_dump(mode="json")}}
     try:
-        trajectory = Trajectory.model_validate(record.document, strict=True)
+        trajectory = Trajectory.model_validate(document, strict=True)
     except ValidationError as error:
         raise Unreadable("not_atif", f"it is no valid ATIF trajectory: {_where(error)}") from None
     for mistake in mistakes(trajectory):
         raise Unreadable("not_atif", f"it is no valid ATIF trajectory: {mistake}")
-    return trajectory.with_ratchet(extra)
+    return trajectory
 
 
 def mistakes(trajectory: Trajectory) -> Iterator[str]:

@@ -72,3 +72,20 @@ def test_what_is_refused_leaves_no_batch(home: Path, logs: Path, grant: str, mor
     assert result.stderr.startswith("error: ")
     assert culprit in result.stderr
     assert not (home / "store" / "workshop").exists()
+
+
+def test_canaries_and_personal_data_are_set_aside_and_never_shown(home: Path, logs: Path, tmp_path: Path) -> None:
+    words = ("blue-heron-at-dawn", "write to ann@acme.io")
+    lines = [json.dumps({"messages": [{"role": "user", "content": word}]}) + "\n" for word in words]
+    logs.write_text(logs.read_text() + "".join(lines))
+    canaries = tmp_path / "canaries.txt"
+    canaries.write_text("blue-heron-at-dawn\n\n")
+    result = call(home, logs, "--canaries", str(canaries), "--personal", "quarantine", "--workers", "1")
+    assert result.exit_code == 0, result.output
+    assert "canaries in force for workshop: 1" in result.stdout
+    assert (row(result, "with a secret"), row(result, "with personal data")) == ("1", "1")
+    assert (row(result, "set aside for personal_data"), row(result, "personal data: email")) == ("1", "1")
+    assert "with 1 process" in row(result, " time ")
+    assert not any(word in result.output for word in ("heron", "acme.io"))
+    # Given once, they stay in force.
+    assert row(call(home, logs), "with a secret") == "1"

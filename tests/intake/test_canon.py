@@ -21,13 +21,16 @@ values = st.recursive(
 @given(values)
 def test_it_writes_what_canonical_json_writes(value):
     assert canonical_bytes(value) == canonical_json(value).encode()
+    long = [value, "e- " * 2000]
+    assert canonical_bytes(long) == canonical_json(long).encode()
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.floats(-320, 308), st.floats(1, 10), st.booleans())
 def test_floats_of_every_size_are_printed_alike(exponent, mantissa, negative):
     value = mantissa * 10.0 ** math.floor(exponent) * (-1 if negative else 1)
-    assert canonical_bytes({"e-": value}) == canonical_json({"e-": value}).encode()
+    for around in ("e-", "e-" * 3000):
+        assert canonical_bytes({around: value}) == canonical_json({around: value}).encode()
 
 
 @pytest.mark.parametrize(
