@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from loop_world import ROOT, judge, prepare, small_manifest, train
+from loop_world import ROOT, judge, prepare, small_manifest
 from seaweed_server import BUCKET, Seaweed, running_seaweed
 
 from ratchet.errors import ConflictError
-from ratchet.loop import deciding
+from ratchet.loop import deciding, learning
 from ratchet.loop.context import Run, Stage, open_run, runs
 from ratchet.store import open_store
 from ratchet.store.s3 import S3Store
@@ -35,12 +35,6 @@ TINY = small_manifest(
                 "data": {"policies": ["expert"]},
                 "settings": {"epochs": 1, "batch_size": 8},
             },
-            {
-                "name": "grpo",
-                "method": "grpo",
-                "start": "sft",
-                "settings": {"steps": 1, "prompts_per_step": 2, "group_size": 2, "validate_every": 1},
-            },
         ],
         "evaluation.seeds": [0],
     }
@@ -54,6 +48,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seaweed]
         for name, value in {**running.environment(), "RATCHET_STORE": PLACE}.items():
             monkeypatch.setenv(name, value)
         yield running
+
+
+def train(run: Run) -> list[Stage]:
+    """The one training of this loop."""
+    return learning.train_method(run, "sft")
 
 
 def through_an_outage(server: Seaweed, run: Run, stages: Callable[[Run], list[Stage]]) -> list[Stage]:
