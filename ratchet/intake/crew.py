@@ -43,7 +43,7 @@ class Crew:
     """Judges pieces in order, `workers` at a time. Use it as a context, so that its processes end."""
 
     def __init__(self, rules: Rules, workers: int) -> None:
-        """Start nothing yet; with fewer than two workers this process does the work, when it is asked for."""
+        """Start nothing yet; with fewer than two workers this process does the work."""
         self._rules, self._workers = rules, workers
         self._waiting: deque[tuple[Callable[[], Outcome], Callable[[Outcome], None]]] = deque()
 
@@ -70,6 +70,9 @@ class Crew:
             self._next()
 
     def __enter__(self) -> Self:
+        # They load their rules while this process loads its own.
+        for _ in range(self._workers if self._workers > 1 else 0):
+            self._pool.submit(_ready)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,6 +114,10 @@ def _start(rules: Rules) -> None:
     gc.disable()
     _judge_here = Judge(rules)
     gc.freeze()
+
+
+def _ready() -> None:
+    """Do nothing, in a worker that is started for it."""
 
 
 def _judge(piece: Piece) -> _Sent:

@@ -94,7 +94,6 @@ def ingest(
         quarantine_personal=personal == "quarantine",
         personal_engine=personal_engine,
     )
-    names = SecretScanner(rules.canaries)
     entries = [entry for source in sources for entry in listed(source)]
     total = sum(entry.size for entry in entries)
     count = workers if workers is not None else cores() if total > SMALL_BYTES else 1
@@ -108,6 +107,7 @@ def ingest(
     run = _Run(home_store, Keys(home), rules, at, right, progress)
     with reporting.task(f"intake of {tenant}, kB", total >> 10) as tick, run, Crew(rules, count) as crew:
         run.tick = tick
+        names = SecretScanner(rules.canaries)
         for entry in entries:
             run.take(entry, format, names.named(entry.name), crew)
         crew.finish()
