@@ -37,7 +37,7 @@ class Patience(NamedTuple):
 
     connect_s: float = 5.0
     answer_s: float = 30.0
-    attempts: int = 8
+    attempts: int = 12
     pause_s: float = 0.2
     """Before the second attempt; doubled each time."""
     longest_pause_s: float = 5.0

@@ -267,4 +267,4 @@ def test_a_store_behind_the_usual_constructor_waits_longer_than_a_restart_takes(
     pauses = [
         min(store.patience.pause_s * 2**n, store.patience.longest_pause_s) for n in range(store.patience.attempts - 1)
     ]
-    assert 0.5 * sum(pauses) > 6.0
+    assert 0.5 * sum(pauses) > 15.0

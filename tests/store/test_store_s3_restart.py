@@ -102,9 +102,10 @@ def test_a_publication_that_gave_up_is_completed_by_the_next(
     killer.join()
     server.start()
     whole(S3Store(place, cache=tmp_path / "other"), made)
-    publish_all(store, made, [])
-    whole(store, made)
-    assert store.pointer("ref") == "3"
+    patient = S3Store(place, cache=tmp_path / "cache")
+    publish_all(patient, made, [])
+    whole(patient, made)
+    assert patient.pointer("ref") == "3"
 
 
 def _publish(place: str, cache: Path, made: Path) -> None:
