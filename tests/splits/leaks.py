@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import random
 import re
@@ -41,7 +42,9 @@ TOOLS = json.dumps(
 )
 FRAME = f"{SYSTEM}{TOOLS}\n{TEMPLATE}"
 KEYWORDS = {"del", "for", "fun", "get", "let", "mut", "nan", "nil", "not", "set"}
-FILLER = sorted({f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"} - KEYWORDS)
+FILLER = sorted(
+    {f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"} - KEYWORDS - set(dir(builtins))
+)
 
 
 @cache
@@ -169,7 +172,7 @@ def _near(task: Task, shuffler: random.Random) -> Document:
 def _contained(task: Task, shuffler: random.Random) -> Document:
     """Half of the prompt or a little more, in one piece, in a document of some 3,000 words."""
     tokens = own_part(task).split(" ")
-    own = grams(own_part(task)) - template_grams()
+    own = grams(task.prompt) - template_grams()
     start, length = 0, len(tokens)
     for length in range(len(tokens) // 2, len(tokens) + 1):
         start = shuffler.randrange(len(tokens) - length + 1)

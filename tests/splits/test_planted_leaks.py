@@ -14,9 +14,14 @@ from leaks import LAYER_OF, PLANTS, framed_tasks, largest, look_alike, other_lan
 from split_tasks import made, made_with, task
 
 from ratchet.contracts.environment import Task
-from ratchet.splits import SplitLock, check
+from ratchet.splits import SplitLock, check, comparing
 
-FAST, SLOW = 60, 1_000
+FAST, SLOW = 100, 1_000
+
+
+@pytest.fixture(autouse=True)
+def every_finding_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "KEPT_FINDINGS", 10**6)
 
 
 @pytest.fixture(scope="module")
@@ -31,24 +36,19 @@ def protected(locked: SplitLock) -> list[Task]:
 
 
 def missed(locked: SplitLock, protected: list[Task], layer: str, count: int) -> list[str]:
-    """Names of the plants that the layer did not find, checked in parts, as the certificate keeps 100 findings."""
+    """The plants that the layer did not find."""
     usable = [one for one in protected if layer != "ast" or largest(one)]
-    lost, seen = [], 0
-    while seen < count:
-        part = []
-        for number in range(seen, min(count, seen + 15)):
-            shuffler = random.Random(f"{layer}/{number}")
-            leaked = shuffler.choice(usable)
-            plant = PLANTS[layer](leaked, shuffler)
-            part.append(plant.model_copy(update={"name": f"{leaked.task_id} {number}"}))
-        certificate = check(locked, framed_tasks(), part)
-        found = {
-            one.document
-            for one in certificate.findings
-            if one.layer == LAYER_OF.get(layer, layer) and one.document.startswith(f"{one.task_id} ")
-        }
-        lost += [f"{one.name}: {one.identifiers or one.text[-200:]}" for one in part if one.name not in found]
-        seen += len(part)
+    plants = []
+    for number in range(count):
+        shuffler = random.Random(f"{layer}/{number}")
+        leaked = shuffler.choice(usable)
+        plants.append(PLANTS[layer](leaked, shuffler).model_copy(update={"name": f"{leaked.task_id} {number}"}))
+    found = {
+        one.document
+        for one in check(locked, framed_tasks(), plants).findings
+        if one.layer == LAYER_OF.get(layer, layer) and one.document.startswith(f"{one.task_id} ")
+    }
+    lost = [f"{one.name}: {one.identifiers or one.text[-200:]}" for one in plants if one.name not in found]
     print(f"{layer}: found {count - len(lost)} of {count} planted leaks")
     return lost
 
@@ -69,14 +69,11 @@ def missed_in(name: str, count: int) -> int:
     pool = [task(f"t{number}", f"fix the loop number {number} " * 4, source=f"x = {number}") for number in range(6)]
     pool.append(task("target", "the search is wrong", source=SAMPLES[name].source))
     locked = next(one for one in (made_with(pool, seed) for seed in range(20)) if "target" in dict(one.heldout))
-    lost = 0
-    for start in range(0, count, 50):
-        part = [
-            other_language(name, random.Random(f"{name}/{number}")).model_copy(update={"name": str(number)})
-            for number in range(start, min(count, start + 50))
-        ]
-        certificate = check(locked, pool, part)
-        lost += len(part) - len({one.document for one in certificate.findings if one.layer == "ast"})
+    plants = [
+        other_language(name, random.Random(f"{name}/{number}")).model_copy(update={"name": str(number)})
+        for number in range(count)
+    ]
+    lost = count - len({one.document for one in check(locked, pool, plants).findings if one.layer == "ast"})
     print(f"{name}: found {count - lost} of {count} planted clones")
     return lost
 
