@@ -15,7 +15,7 @@ from assets.partitions import experiments
 from pipelines.jobs import retrain_policy
 from ratchet.errors import RatchetError
 from ratchet.loop import affected, retraining
-from ratchet.loop.context import Run, runs
+from ratchet.loop.context import Run
 from ratchet.release.ledger import Ledger
 from ratchet.rights import Ledger as RightsLedger
 from resources.home import Home
@@ -210,7 +210,7 @@ def _show(
 
 def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
     """Every line of the release ledger, with its registry; none where nothing was released yet."""
-    if not runs(home.folder):
+    if not home.folder.exists():
         return
     ledger, registry = Ledger.of(home.folder), Registry.of(home.folder)
     for tenant, experiment in ledger.lines():

@@ -15,7 +15,14 @@ from release_world import World, a_manifest
 from typer.testing import CliRunner
 
 from pipelines.schedules import nightly_improvement
-from pipelines.sensors import ATTEMPTS, OCCASION, new_trajectories, registry_reconciler, registry_review
+from pipelines.sensors import (
+    ATTEMPTS,
+    OCCASION,
+    new_trajectories,
+    registry_reconciler,
+    registry_review,
+    rights_withdrawn,
+)
 from ratchet.cli.main import app
 from ratchet.contracts.score import Scored
 from ratchet.contracts.trajectory import Agent, RatchetExtra, Step, Trajectory
@@ -154,7 +161,7 @@ def released(tmp_path: Path, mlflow_database: Path) -> World:
     return world
 
 
-@pytest.mark.parametrize("sensor", [registry_review, registry_reconciler])
+@pytest.mark.parametrize("sensor", [registry_review, registry_reconciler, rights_withdrawn])
 def test_before_the_first_release_there_is_nothing_to_do(
     sensor: dg.SensorDefinition, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
