@@ -21,7 +21,7 @@ from ratchet.contracts.environment import Deliverable, Task, Verdict
 from ratchet.contracts.evidence import Evidence
 from ratchet.contracts.manifest import Reward
 from ratchet.contracts.score import Invalid
-from ratchet.errors import RatchetError
+from ratchet.errors import RatchetError, SandboxError
 from ratchet.rewards.compose import scored_by, step_parts, steps_scored_by, verifiers_of
 from ratchet.rewards.identity import source_version
 from ratchet.rewards.verifiers import STEP_VERIFIERS, VERIFIERS
@@ -120,7 +120,10 @@ def _verification(attempts: Sequence[Attempt], verify: Verify) -> list[str]:
     """Run the hidden verification again; only the time that it takes may differ."""
     differ = []
     for attempt in attempts:
-        again = verify(attempt.task, attempt.deliverable)
+        try:
+            again = verify(attempt.task, attempt.deliverable)
+        except SandboxError:  # says nothing about the tests, and is counted where it matters
+            continue
         timeless = [
             one.model_dump(exclude={"verifier_s"}) for one in (again, attempt.verdict) if isinstance(one, Verdict)
         ]

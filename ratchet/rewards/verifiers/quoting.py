@@ -15,6 +15,10 @@ from ratchet.rewards.verifiers.comparing import normalised
 
 _HYPHENATED = re.compile(r"(?<=\w)[-\u00ad\u2010]\n\s*(?=[a-z])")
 _SENTENCES = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|\n\s*\n|\n(?=\s*(?:[-*•#]|\d+[.)])\s)")
+_ABBREVIATED = re.compile(
+    r"\b(?:[A-Z]|[Dd]r|Mrs?|Ms|Prof|St|[Ff]igs?|[Nn]o|[Vv]ol|pp?|vs|al|cf|ca|approx|e\.g|i\.e|resp|incl)\.$"
+)
+"""Ends of a text after which a full stop does not end the sentence."""
 _CLOSING = " .!?;:,\"')]"
 
 
@@ -71,6 +75,8 @@ def _split(text: str) -> list[str]:
     """Cut at sentence boundaries; what closes a sentence stays with it."""
     parts, at = [], 0
     for match in _SENTENCES.finditer(text):
+        if _ABBREVIATED.search(text, at, match.start()) and "\n" not in match.group():
+            continue
         parts.append(text[at : match.end()])
         at = match.end()
     return [*parts, text[at:]]
