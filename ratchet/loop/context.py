@@ -20,7 +20,7 @@ from ratchet.contracts.environment import Environment, Task
 from ratchet.contracts.manifest import Manifest
 from ratchet.errors import IntegrityError, ManifestError
 from ratchet.rights import Ledger, record_grants
-from ratchet.sandbox import Limits, MemoSandbox, open_sandbox
+from ratchet.sandbox import Limits, MemoSandbox, Sandbox, open_sandbox
 from ratchet.splits import SplitLock, open_current_lock, select, verify
 from ratchet.store import open_store
 
@@ -64,6 +64,14 @@ class Run:
     @cached_property
     def environment(self) -> Environment:
         """The experiment's environment, by entry point."""
+        return self.environment_on(self.sandbox)
+
+    def environment_on(self, sandbox: Sandbox) -> Environment:
+        """The experiment's environment on another sandbox, e.g. one that remembers nothing.
+
+        Raises:
+            ManifestError: no installed package registers it.
+        """
         section = self.manifest.environment
         found = {point.name: point for point in entry_points(group="ratchet.environments")}
         if section.name not in found:
@@ -73,7 +81,7 @@ class Run:
                 rule=f"it must be one of {sorted(found)}",
                 remedy="correct the name",
             )
-        environment: Environment = found[section.name].load()(section, self.sandbox, seed=self.manifest.seed)
+        environment: Environment = found[section.name].load()(section, sandbox, seed=self.manifest.seed)
         return environment
 
     def tasks(self) -> tuple[Task, ...]:
