@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from ratchet.contracts.canonical import digest
 from ratchet.contracts.environment import ActionLimits, Prices
+from ratchet.contracts.judge import JudgeSection
 from ratchet.contracts.model import Contract
 from ratchet.errors import ManifestError
 
@@ -105,7 +106,7 @@ class Reward(Contract):
     canaries: tuple[Annotated[str, Field(min_length=6)], ...] = Field(
         default=(), description="Planted strings that may stand in no deliverable and in no argument of a call."
     )
-    judge: str | None = Field(default=None, description="Calibrated judge, or None.")
+    judge: JudgeSection | None = Field(default=None, description="A judge whose grade pays while it is calibrated.")
     train_on_failed_audit: bool = Field(
         default=False, description="Train by reinforcement though the audit found an exploit; the gate rejects anyway."
     )

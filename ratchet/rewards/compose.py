@@ -7,15 +7,16 @@ answer key was read. The reward is what the manifest's composition makes of it:
 
 with `value` the weighted mean of the parts, 0 where nothing was submitted or a gate that the manifest lists fails. An
 error in a part, a step score, a gate or the verification makes the whole outcome invalid, never 0. The process scores
-of `steps` are composed per step, beside the reward of the episode and never in it. A judge has weight only while
-calibrated; there is no calibration here, so a composition with a judge is refused.
+of `steps` are composed per step, beside the reward of the episode and never in it. A judge's grade is one more part of
+`value`, and never of the acceptance; it has weight only with the calibration of this very judge, so a composition with
+a judge and without its grade is refused.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
@@ -30,6 +31,9 @@ from ratchet.rewards.exploits import DETECTORS, DISQUALIFYING, find_exploits
 from ratchet.rewards.gates import GATES, GateResult
 from ratchet.rewards.identity import source_version
 from ratchet.rewards.verifiers import STEP_VERIFIERS, VERIFIERS
+
+if TYPE_CHECKING:
+    from ratchet.rewards.judges.grading import Grade
 
 
 class Outcome(Contract):
@@ -60,6 +64,7 @@ def judge_outcome(
     spec: Reward,
     steps: Sequence[CallStep] | None = None,
     permissions: EnvironmentSpec | None = None,
+    grade: Grade | None = None,
 ) -> Outcome:
     """Judge one episode.
 
@@ -72,11 +77,14 @@ def judge_outcome(
         spec: the manifest's reward section.
         steps: the calls with their answers, in order; None for a deliverable that no episode made, such as a probe.
         permissions: what the environment permits; without it, only refusals show what was not.
+        grade: what the judge says, where it has weight and something was handed in.
 
     Raises:
-        RatchetError: the composition is not one that can be computed; see `check_spec`.
+        RatchetError: the composition is not one that can be computed, see `check_spec`, or a judge has weight in it and
+            there is no grade by this judge as it was calibrated.
     """
     check_spec(spec)
+    graded = _graded(spec, grade, deliverable)
     try:
         attempt = Attempt(
             task=task,
@@ -102,6 +110,7 @@ def judge_outcome(
         "exploit": bool(found),
         "exploits": found,
     }
+    parts |= graded
     everything = (*parts.values(), process, *gates.values(), exploits)
     invalid = compose_scores(part for part in everything if isinstance(part, Invalid))
     if isinstance(invalid, Invalid):
@@ -138,10 +147,23 @@ def step_weight(spec: Reward) -> float:
     return math.fsum(part.weight for part in step_parts(spec))
 
 
+def judge_pays(spec: Reward) -> bool:
+    """Whether a judge has weight in a reward."""
+    return spec.judge is not None and spec.judge.weight > 0
+
+
+def verifiers_alone(spec: Reward) -> Reward:
+    """Return the same reward without its judge, for whatever is not paid by one: acceptance never rests on a judge."""
+    return spec.model_copy(update={"judge": None})
+
+
 def weighted_mean(values: dict[str, float], spec: Reward) -> float:
-    """Return the mean of the parts by normalised weight, whatever their order."""
-    whole = math.fsum(part.weight for part in spec.parts)
-    return min(1.0, math.fsum(part.weight * values[part.verifier] for part in spec.parts) / whole)
+    """Return the mean of the parts, the judge's among them where it has weight, by normalised weight."""
+    weights = {part.verifier: part.weight for part in spec.parts}
+    if spec.judge is not None and spec.judge.weight > 0:
+        weights[spec.judge.rubric] = spec.judge.weight
+    whole = math.fsum(weights.values())
+    return min(1.0, math.fsum(weight * values[name] for name, weight in weights.items()) / whole)
 
 
 def discounted(value: float, calls: int, malformed: int, exploit: bool, spec: Reward) -> float:
@@ -157,7 +179,7 @@ def check_spec(spec: Reward) -> None:
     """Refuse a composition that cannot be computed, with every mistake in one message.
 
     Raises:
-        RatchetError: a verifier or gate is unknown or named twice, or a judge is asked for.
+        RatchetError: a verifier or gate is unknown or named twice, or a judge is named like a verifier.
     """
     mistakes = []
     for kind, names, known in (
@@ -168,8 +190,8 @@ def check_spec(spec: Reward) -> None:
     ):
         mistakes += [f"{kind} {name!r} is unknown (known: {', '.join(known)})" for name in names if name not in known]
         mistakes += [f"{kind} {name!r} is named twice" for name in sorted(set(names)) if names.count(name) > 1]
-    if spec.judge is not None:
-        mistakes.append(f"judge {spec.judge!r} has no calibration, and only a calibrated judge has weight")
+    if spec.judge is not None and spec.judge.rubric in VERIFIERS:
+        mistakes.append(f"rubric {spec.judge.rubric!r} is the name of a verifier too")
     if mistakes:
         raise RatchetError("reward", rule="; ".join(mistakes), remedy="correct the manifest's reward section")
 
@@ -191,6 +213,7 @@ def spec_digest(spec: Reward) -> str:
             "parts": {part.verifier: round(part.weight / whole, 12) for part in spec.parts},
             "steps": steps,
             "acceptance": sorted(spec.acceptance),
+            "judge": _judge_identity(spec, whole),
             "gates": sorted(spec.gates),
             "canaries": sorted(map(digest, spec.canaries)),
             "terms": [float(spec.call_discount), float(spec.malformed_penalty), float(spec.tamper_penalty)],
@@ -201,6 +224,30 @@ def spec_digest(spec: Reward) -> str:
             "composition": source_version(judge_outcome),
         }
     )
+
+
+def _judge_identity(spec: Reward, whole: float) -> Any:
+    """What decides about the grade: rubric, model and weight beside the parts, whose weights sum to `whole`."""
+    if spec.judge is None or not judge_pays(spec):
+        return None
+    made = spec.judge.model_dump(mode="json", include={"rubric", "kind", "endpoint", "fit", "labels", "drift"})
+    return {**made, "weight": round(spec.judge.weight / whole, 12)}
+
+
+def _graded(spec: Reward, grade: Grade | None, deliverable: Deliverable) -> dict[str, Scored | Invalid]:
+    """The judge's part by name, where it has weight; that of a work that was not handed in does not count."""
+    if spec.judge is None or not judge_pays(spec):
+        return {}
+    if grade is not None:
+        grade.calibration.require(grade.judge_digest)
+        return {spec.judge.rubric: grade.score}
+    if getattr(deliverable, "submitted", False):
+        raise RatchetError(
+            f"judge of {spec.judge.rubric!r}",
+            rule="it has weight in the reward, and there is no grade by a calibrated judge",
+            remedy="calibrate the judge, or set reward.judge.weight to 0",
+        )
+    return {}
 
 
 def scored_by(kind: str, name: str, rule: Callable[[Attempt], Any], attempt: Attempt) -> Scored | Invalid:

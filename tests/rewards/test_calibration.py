@@ -7,10 +7,10 @@ from threading import Thread
 import pytest
 from judge_endpoint import OneByOne
 
+from ratchet.contracts.judge import DriftRule
 from ratchet.contracts.score import NotComputable
 from ratchet.errors import IntegrityError, RatchetError
 from ratchet.rewards.calibration.calibrate import JudgeCalibration, calibrate, majority, reopen_calibration
-from ratchet.rewards.calibration.drift import DriftRule
 from ratchet.rewards.calibration.labels import Label, Labels, from_csv, latest, to_csv
 from ratchet.rewards.judges.base import Judgement
 from ratchet.rewards.judges.bias import report, verbosity

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from ratchet.contracts.judge import DriftRule
 from ratchet.contracts.score import NotComputable
 from ratchet.rewards.calibration.correction import corrected_share
-from ratchet.rewards.calibration.drift import DriftRule, anchor_shift, check, operating_characteristics
+from ratchet.rewards.calibration.drift import anchor_shift, check, operating_characteristics
 
 RULE = DriftRule()
 WEEKS = 52

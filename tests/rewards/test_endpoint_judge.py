@@ -6,11 +6,12 @@ import time
 import pytest
 from judge_endpoint import JudgeServer, OneByOne, completion, cut, hang, status
 
+from ratchet.contracts.judge import Endpoint
 from ratchet.contracts.score import Invalid, NotComputable, Scored
 from ratchet.errors import RatchetError
 from ratchet.rewards.judges import endpoint as module
 from ratchet.rewards.judges.base import Judgement, Memory, judge_all, score_of
-from ratchet.rewards.judges.endpoint import Endpoint, EndpointJudge
+from ratchet.rewards.judges.endpoint import EndpointJudge
 from ratchet.rewards.judges.rubric import CLOSE, Item, Rubric, presentation
 
 RUBRIC = Rubric(

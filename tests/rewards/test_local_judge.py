@@ -4,12 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ratchet.contracts.judge import JudgeFit
 from ratchet.contracts.score import NotComputable
 from ratchet.errors import RatchetError
 from ratchet.rewards.calibration.agreement import agreement
 from ratchet.rewards.calibration.labels import Label
 from ratchet.rewards.judges.base import judge_all
-from ratchet.rewards.judges.fitting import JudgeFit, fit_judge
+from ratchet.rewards.judges.fitting import fit_judge
 from ratchet.rewards.judges.local import LocalJudge
 from ratchet.rewards.judges.rubric import Item, Rubric
 

@@ -14,10 +14,10 @@ from pydantic import AwareDatetime, Field
 
 from ratchet.contracts.canonical import digest
 from ratchet.contracts.evidence import Evidence
+from ratchet.contracts.judge import DriftRule
 from ratchet.contracts.score import NotComputable, Quantity, total
 from ratchet.errors import RatchetError
 from ratchet.rewards.calibration.agreement import Agreement, agreement, alpha
-from ratchet.rewards.calibration.drift import DriftRule
 from ratchet.rewards.calibration.labels import Label, latest
 from ratchet.rewards.judges.base import Judge, Memory, judge_all
 from ratchet.rewards.judges.bias import BiasReport

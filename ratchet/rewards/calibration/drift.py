@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from ratchet.contracts.judge import DriftRule
 from ratchet.contracts.model import Contract
 from ratchet.contracts.score import NotComputable, Quantity
 from ratchet.rewards.calibration.agreement import Counts, kappa
@@ -28,22 +29,6 @@ READINGS = 200
 """Simulated years per check of which the kappa itself is read, for the share of warnings."""
 State = Literal["ok", "insufficient", "warn", "freeze"]
 Table = tuple[tuple[int, ...], ...]
-
-
-class DriftRule(Contract):
-    """When a judge warns and when it freezes."""
-
-    calibrated: float = Field(default=0.86, gt=0, lt=1, description="Kappa that a judge in order has.")
-    floor: float = Field(default=0.78, gt=0, lt=1, description="A reading under it is a WARN.")
-    drifted: float = Field(default=0.70, gt=0, lt=1, description="Kappa that must be noticed within few checks.")
-    threshold: float = Field(default=6.4, gt=0, description="CUSUM, in nats, at which the judge freezes.")
-    min_labels: int = Field(default=100, ge=2, description="Fewer fresh labels than this are no reading.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> DriftRule:
-        if not self.drifted < self.floor < self.calibrated:
-            raise ValueError("drifted must be below floor, and floor below calibrated")
-        return self
 
 
 class DriftCheck(Contract):

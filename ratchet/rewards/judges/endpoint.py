@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from pydantic import Field
-
 from ratchet.contracts.canonical import digest
-from ratchet.contracts.model import Contract
+from ratchet.contracts.judge import Endpoint
 from ratchet.contracts.score import NotComputable, Quantity, total
 from ratchet.errors import RatchetError
 from ratchet.rewards.judges.base import Judgement
@@ -29,20 +27,6 @@ PROMPT_VERSION = "1"
 RETRIED = {408, 409, 425, 429}
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 30.0
-
-
-class Endpoint(Contract):
-    """Where the judge is, and what a call may take."""
-
-    url: str = Field(description="Base URL up to and with `/v1`.")
-    model: str = Field(min_length=1, description="Model as the server names it.")
-    api_key_env: str | None = Field(default=None, description="Environment variable that holds the key, or None.")
-    timeout_s: float = Field(default=60.0, gt=0, description="Deadline of one call.")
-    deadline_s: float = Field(default=300.0, gt=0, description="Deadline of one item, retries and waits included.")
-    retries: int = Field(default=4, ge=0, description="Calls after the first.")
-    max_tokens: int = Field(default=300, ge=16, description="Tokens that an answer may have.")
-    per_million_input_tokens: float | None = Field(default=None, ge=0, description="Price in USD; None: not known.")
-    per_million_output_tokens: float | None = Field(default=None, ge=0, description="Price in USD; None: not known.")
 
 
 class _Again(Exception):

@@ -12,26 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from ratchet.contracts.model import Contract
+from ratchet.contracts.judge import JudgeFit
 from ratchet.errors import RatchetError
 from ratchet.rewards.calibration.calibrate import majority
 from ratchet.rewards.calibration.labels import Label, latest
 from ratchet.rewards.judges.local import prompt_of
 from ratchet.rewards.judges.rubric import Item, Rubric
-
-
-class JudgeFit(Contract):
-    """How a small judge is made."""
-
-    vocabulary: int = Field(default=600, ge=300, description="Tokens of the byte-level BPE.")
-    width: int = Field(default=64, ge=8, multiple_of=8, description="Width of the model.")
-    layers: int = Field(default=2, ge=1, description="Its layers.")
-    context: int = Field(default=512, ge=64, description="Longest item in tokens; longer ones are passed over.")
-    epochs: int = Field(default=6, ge=1, description="Passes over the labels.")
-    batch_size: int = Field(default=16, ge=1, description="Items per step.")
-    lr: float = Field(default=2e-3, gt=0, description="Peak learning rate, with a linear decay to 0.")
 
 
 def fit_judge(
