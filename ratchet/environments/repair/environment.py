@@ -111,7 +111,7 @@ class RepairEnvironment:
 
         Raises:
             IntegrityError: the problem's tests are not those the task was made from.
-            SandboxError: the sandbox fails, or does not answer for every test.
+            SandboxError: the sandbox fails, or hands over what is no execution.
         """
         problem = self.problems[task.repo]
         tests = problem.tests

@@ -160,7 +160,7 @@ class RepairEpisode:
             self.visible_passed = True
             return _ok("passed all")
         wanted = program(self.source, self.task.payload["entry_point"], tests, trusted=self.original)
-        execution = answered(wanted, self.sandbox.run(wanted))
+        execution = answered(wanted, self.sandbox.run(wanted), whole=True)
         failed = [index for index, outcome in enumerate(execution.outcomes) if outcome.status != "passed"]
         self.visible_passed = not failed and execution.limit is None
         if self.visible_passed:
