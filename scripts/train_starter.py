@@ -45,7 +45,9 @@ def words() -> list[str]:
         "failing applied reverted submitted passed all no such call more fixes fix shown revert first nothing "
         "tests edited not permitted"
     )
-    return [*TOOLS, *RULES, *PLACES, *SYMPTOMS, *numbered, *said.split()]
+    # The answer key is no word of the starter's: it came after it, and a policy is not to find it by its vocabulary.
+    tools = [tool for tool in TOOLS if tool != "open_answers"]
+    return [*tools, *RULES, *PLACES, *SYMPTOMS, *numbered, *said.split()]
 
 
 def main() -> None:

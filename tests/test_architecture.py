@@ -23,7 +23,7 @@ STAGES = (
     "contracts", "rights", "intake", "splits", "rewards", "sandbox", "environments", "policies", "rollouts", "methods",
     "evaluation", "release", "loop", "cli",
 )  # fmt: skip
-FOUNDATION = {"errors", "progress", "pyast", "store"}
+FOUNDATION = {"deadline", "errors", "progress", "pyast", "store"}
 """Modules beside the stages, on which every stage may rest."""
 MAX_LINES = 400
 

@@ -82,11 +82,13 @@ def complete(home: Path, run_id: str) -> dict[str, Any]:
 
 def show(home: Path, run_id: str) -> None:
     """Print the tables, and where to look further."""
+    from ratchet.evaluation.audits import audit_tables
     from ratchet.evaluation.report import comparison_table, decision_table, policy_table
 
     body = complete(home, run_id)
     screen = console()
-    for table in (policy_table(body), comparison_table(body), decision_table(body)):
+    audits = audit_tables(body["audits"]) if "audits" in body else []
+    for table in (policy_table(body), comparison_table(body), *audits, decision_table(body)):
         screen.print()
         screen.print(table)
     typer.echo("")

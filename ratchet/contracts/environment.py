@@ -108,7 +108,7 @@ class ToolResult(Contract):
         default=None, description="The kind of exploit that the call is, where no honest solution makes it; or None."
     )
     ends_episode: bool = Field(default=False, description="Whether the episode is over.")
-    sandbox_s: float = Field(default=0.0, ge=0, description="Sandbox CPU seconds it took.")
+    sandbox_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Sandbox CPU seconds it took.")
 
 
 class Deliverable(Contract):
@@ -129,7 +129,7 @@ class Verdict(Contract):
     regression_passed: bool = Field(description="The tests that passed before still pass.")
     tests: tuple[str, ...] = Field(description="Digests of the tests that ran, in order.")
     failed: str | None = Field(default=None, description="The first failing test, named without revealing it.")
-    verifier_s: float = Field(ge=0, description="CPU seconds of verification.")
+    verifier_s: float = Field(ge=0, allow_inf_nan=False, description="CPU seconds of verification.")
 
 
 class Episode(Protocol):
@@ -163,7 +163,11 @@ class Environment(Protocol):
         """Repos that are another one under a second name (forks, mirrors, shared code): alias to the first name."""
 
     def open(self, task: Task, seed: int) -> Episode:
-        """Open an episode. Raises SandboxError where the sandbox fails; that makes the episode invalid."""
+        """Open an episode. Raises SandboxError where the sandbox fails; that makes the episode invalid.
+
+        This, every call of an episode and `verify` are called from several threads, though for one episode from one at
+        a time, and are left behind where they do not come back in time; closing the episode may be what ends them.
+        """
 
     def verify(self, task: Task, deliverable: Deliverable) -> Verdict:
         """Run the hidden tests, in a sandbox of their own. Raises SandboxError where that fails."""

@@ -106,6 +106,12 @@ class Reward(Contract):
     canaries: tuple[Annotated[str, Field(min_length=6)], ...] = Field(
         default=(), description="Planted strings that may stand in no deliverable and in no argument of a call."
     )
+    verifier_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Wall clock of one verification and of each verifier, in seconds; over it the episode is invalid.",
+    )
     judge: JudgeSection | None = Field(default=None, description="A judge whose grade pays while it is calibrated.")
     train_on_failed_audit: bool = Field(
         default=False, description="Train by reinforcement though the audit found an exploit; the gate rejects anyway."
@@ -207,7 +213,15 @@ class Manifest(Contract):
     prices: Prices = Field(description="Price list.")
     release: Release = Field(description="Release policy.")
     retention_days: int = Field(ge=1, description="Days that trajectories are kept.")
-    max_invalid_share: Share = Field(default=0.02, description="Share of invalid episodes at which a stage stops.")
+    max_invalid_share: Share = Field(
+        default=0.02, description="Share of invalid episodes, after their retries, above which a stage stops."
+    )
+    invalid_retries: int = Field(
+        default=2,
+        ge=0,
+        le=10,
+        description="Retries of an invalid episode while data is made and in training; evaluation has its own.",
+    )
     logs: tuple[LogSection, ...] = Field(default=(), description="First logs, made by scripted agents.")
     grown_to: str | None = Field(
         default=None,

@@ -12,6 +12,7 @@ from typing import Any
 
 from ratchet.contracts.score import NotComputable
 from ratchet.evaluation import format as show
+from ratchet.evaluation.audits import audit_section
 from ratchet.evaluation.report import FIGURES, MARKS, PAIRS, Report, pair_cells
 from ratchet.evaluation.style import STYLE
 from ratchet.evaluation.svg import Whisker, lines, whiskers
@@ -40,6 +41,7 @@ def release_page(body: Report, curves: Curves | None = None) -> str:
         _verdict(body["decision"]),
         f'<div class="plots">{"".join(_plots(body, curves or {}))}</div>',
         _rules(body["decision"]),
+        audit_section(body["audits"]) if "audits" in body else "",
         "<h2>Policies on the held-out tasks</h2><p class='muted'>95 % intervals, clustered by repo.</p>",
         _policies(body),
         _pairs(body),

@@ -32,6 +32,7 @@ def report(
     comparisons: Sequence[Comparison] = (),
     decision: Mapping[str, Any] | None = None,
     lineage: Mapping[str, Any] | None = None,
+    audits: Mapping[str, Any] | None = None,
 ) -> Report:
     """Build the report.
 
@@ -43,6 +44,7 @@ def report(
         comparisons: further pairs, such as one candidate over another.
         decision: the gate's (`Decision.summary()`), or None where there is none yet.
         lineage: digests from the version down to the grants, as nested mappings and lists.
+        audits: the exploitation audits (`audits.audits_entry`), or None where there are none.
 
     Returns:
         Plain JSON.
@@ -57,6 +59,8 @@ def report(
         "decision": dict(decision) if decision else undecided,
         "lineage": dict(lineage or {}),
     }
+    if audits is not None:
+        body["audits"] = dict(audits)
     return {key: plain(value) for key, value in body.items()}
 
 

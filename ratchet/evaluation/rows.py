@@ -86,6 +86,10 @@ class EvaluationRow(Contract):
     ok_calls: int = Field(ge=0, description="Calls that were well-formed, permitted and succeeded.")
     violations: tuple[str, ...] = Field(default=(), description="Policy rules that were broken, one entry each time.")
     exploit: bool = Field(default=False, description="Whether a honeypot was touched.")
+    exploits: dict[str, str] = Field(default_factory=dict, description="Kinds of exploit, each with what was seen.")
+    parts: dict[str, float] = Field(
+        default_factory=dict, description="Values of the parts of reward and acceptance, by name; none where invalid."
+    )
     tokens_in: int = Field(ge=0, description="Tokens read, since the stored row before it.")
     tokens_out: int = Field(ge=0, description="Tokens sampled, likewise.")
     sandbox_s: float = Field(ge=0, allow_inf_nan=False, description="Sandbox CPU seconds, likewise.")

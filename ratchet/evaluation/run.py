@@ -1,11 +1,13 @@
 """Held-out runs: every arm on the same tasks and seeds, chunk by chunk in turn, resumed where it stopped.
 
 The arms take turns so that a machine that slows down slows all of them. Rows are stored as soon as a chunk is done;
-what is missing or invalid (within the retries) is what the next call runs.
+what is missing or invalid (within the retries) is what the next call runs. Where more stays invalid than a stage may
+have, the call stops; after that, what is invalid has its retries anew, since somebody has repaired what broke.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +20,7 @@ from ratchet.evaluation.rows import EvaluationPlan, EvaluationRow, Gap, PlannedT
 from ratchet.policies.rendering import Rendering
 from ratchet.progress import task as progress
 from ratchet.rollouts.episodes import run_batch
-from ratchet.rollouts.judged import Judged, judge_all
+from ratchet.rollouts.judged import Faults, Judged, judge_all, refuse_excess
 from ratchet.store import Store
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ def run(
     reward: Reward,
     section: EvaluationSection,
     store: Store,
+    *,
+    max_invalid_share: float,
 ) -> list[RowStore]:
     """Fill every gap of every arm.
 
@@ -72,6 +76,7 @@ def run(
         reward: how they are scored.
         section: seeds, retries.
         store: where the rows are kept.
+        max_invalid_share: share of an arm's runs that may stay invalid.
 
     Returns:
         The row stores, in the order of the arms; `complete()` of each holds.
@@ -79,15 +84,17 @@ def run(
     Raises:
         PermissionsError: an arm's harness asks for more than the environment or the incumbent has.
         EvaluationError: rows are missing after all retries (an invalid row is a row).
+        TooManyInvalid: more of an arm than may be is invalid after all retries; its rows are kept.
     """
     for arm in arms:
         incumbent = None if arm is arms[0] else arms[0].policy.harness
         refuse_widened(arm.policy.name, arm.policy.harness, environment.spec, incumbent)
     stores = [RowStore(store, what, arm.policy.digest, arm.policy.harness.digest) for arm in arms]
     by_id = {task.task_id: task for task in tasks}
+    allowed = [attempts_allowed(rows, section.retries, max_invalid_share) for rows in stores]
     with ThreadPoolExecutor(THREADS) as pool:
         for _ in range(section.retries + 1):
-            gaps = [rows.missing(section.retries + 1) for rows in stores]
+            gaps = [rows.missing(attempts) for rows, attempts in zip(stores, allowed, strict=True)]
             total = sum(map(len, gaps))
             if not total:
                 break
@@ -98,9 +105,28 @@ def run(
                         if chunk:
                             rows.append(_chunk(arm, rows, chunk, by_id, environment, reward, pool))
                             tick(len(chunk), arm.policy.name)
-    for rows in stores:
-        rows.complete()
+    for arm, rows in zip(arms, stores, strict=True):
+        refuse_excess(f"held-out runs of {arm.policy.name}", failed(rows.complete()), max_invalid_share)
     return stores
+
+
+def attempts_allowed(rows: RowStore, retries: int, max_invalid_share: float) -> int:
+    """Return how many attempts a run may take in all: one and the retries, and what was spent before a stop.
+
+    An arm was stopped where nothing is left to try and still too much is invalid.
+    """
+    if rows.missing(retries + 1):
+        return retries + 1
+    held = rows.complete()
+    spent = [row.attempts for row in held if row.status == "invalid"]
+    return retries + 1 + (max(spent) if failed(held).share > max_invalid_share else 0)
+
+
+def failed(rows: Sequence[EvaluationRow]) -> Faults:
+    """Count the invalid rows of an arm by reason, and those that a retry has mended."""
+    invalid = Counter(row.invalid_reason for row in rows if row.invalid_reason is not None)
+    mended = sum(row.attempts > 1 for row in rows if row.status != "invalid")
+    return Faults(len(rows), dict(invalid), {"an earlier attempt was invalid": mended} if mended else {})
 
 
 def _chunk(
@@ -115,10 +141,11 @@ def _chunk(
     requests = [(tasks[gap.task_id], gap.seed) for gap in gaps]
     batch = run_batch(arm.model, arm.rendering, environment, arm.policy.harness, requests, salt="heldout", pool=pool)
     judged = judge_all(environment, batch, reward, pool)
-    return [_row(arm.policy, rows.evaluation, gap, one) for gap, one in zip(gaps, judged, strict=True)]
+    return [row_of(arm.policy, rows.evaluation, gap, one) for gap, one in zip(gaps, judged, strict=True)]
 
 
-def _row(policy: Policy, evaluation: str, gap: Gap, judged: Judged) -> EvaluationRow:
+def row_of(policy: Policy, evaluation: str, gap: Gap, judged: Judged) -> EvaluationRow:
+    """The row of one judged episode."""
     rollout, outcome = judged.rollout, judged.outcome
     task, invalid = rollout.task, isinstance(outcome.score, Invalid)
     delivered = rollout.deliverable
@@ -141,6 +168,8 @@ def _row(policy: Policy, evaluation: str, gap: Gap, judged: Judged) -> Evaluatio
         ok_calls=rollout.ok_calls,
         violations=(*outcome.violations, *rollout.violations),
         exploit=outcome.exploit,
+        exploits=outcome.exploits,
+        parts={name: part["value"] for name, part in outcome.evidence.get("parts", {}).items()},
         tokens_in=rollout.tokens_in,
         tokens_out=rollout.tokens_out,
         sandbox_s=rollout.sandbox_s,

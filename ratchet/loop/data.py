@@ -7,24 +7,26 @@ import importlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
-from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import LogSection, Purpose
 from ratchet.contracts.trajectory import Trajectory
 from ratchet.errors import ManifestError
 from ratchet.intake import index, trajectories, write_atif, write_openai_chat
+from ratchet.loop.admission import admitted_verifiers
 from ratchet.loop.context import Run, Stage, stage
+from ratchet.loop.playing import kept, played, told_of
 from ratchet.policies.checkpoint import STARTER
 from ratchet.progress import task as progress
 from ratchet.rewards.audit import RewardAudit, audit, reopen_audit
 from ratchet.rewards.compose import spec_digest
 from ratchet.rights import AuthorisedDataset, authorise
-from ratchet.rollouts.judged import Judged, judge, refuse_excess
+from ratchet.rollouts.episodes import Rollout
+from ratchet.rollouts.judged import Judged, Request
 from ratchet.rollouts.record import to_trajectory
 from ratchet.rollouts.scripted import Script, play
 from ratchet.splits import (
@@ -42,7 +44,6 @@ from ratchet.splits import (
 )
 
 AUDITED_TASKS = 24
-THREADS = 4
 
 
 def task_catalogue(run: Run) -> Stage:
@@ -100,20 +101,23 @@ def landing_logs(run: Run) -> Stage:
                     rule=f"it must be one of {sorted(module.AGENTS)}",
                     remedy="correct it",
                 )
-            made = list(_played(run, section, module.AGENTS[section.agent]))
+            made = _played(run, section, module.AGENTS[section.agent])
             write_atif(made, path) if section.format == "atif" else write_openai_chat(made, path)
+            kept(run, section.agent).drop()
         rows.append(
             {
                 "agent": section.agent,
                 "format": section.format,
                 "episodes": section.episodes,
                 "bytes": path.stat().st_size,
+                **told_of(run, section.agent),
             }
         )
     total = sum(section.episodes for section in run.manifest.logs)
-    return stage(
-        "landing_logs", reused, f"{total} episodes of scripted agents in {len(rows)} files", rows, rows, episodes=total
-    )
+    summary = f"{total} episodes of scripted agents in {len(rows)} files"
+    invalid = sum(row.get("invalid", 0) for row in rows)
+    summary += f", {invalid} invalid" if invalid else ""
+    return stage("landing_logs", reused, summary, rows, rows, episodes=total, invalid=invalid)
 
 
 def landing(run: Run, name: str) -> Path:
@@ -122,26 +126,21 @@ def landing(run: Run, name: str) -> Path:
     return run.home / "landing" / manifest.tenant / manifest.grants[0].grant_id / f"{manifest.run_id}.{name}"
 
 
-def _played(run: Run, section: LogSection, script: Script) -> Iterator[Trajectory]:
+def _played(run: Run, section: LogSection, script: Script) -> list[Trajectory]:
     """Episodes of one scripted agent on training tasks, scored."""
-    environment, manifest = run.environment, run.manifest
+    manifest = run.manifest
     tasks = run.training_tasks()
     order = random.Random(f"{manifest.seed}/{section.agent}")
     rounds = -(-section.episodes // len(tasks))
     requests = [(task, seed) for seed in range(rounds) for task in order.sample(tasks, len(tasks))][: section.episodes]
-    with progress(f"episodes of the {section.agent} agent", len(requests)) as tick, ThreadPoolExecutor(THREADS) as pool:
 
-        def attempt(request: tuple[Task, int]) -> Judged:
-            judged = judge(environment, play(environment, section.agent, script, *request), manifest.reward)
-            tick()
-            return judged
+    def act(some: Sequence[Request], pool: ThreadPoolExecutor) -> list[Rollout]:
+        return list(pool.map(lambda request: play(run.environment, section.agent, script, *request), some))
 
-        done = list(pool.map(attempt, requests))
-    refuse_excess(f"logs of the {section.agent} agent", done, manifest.max_invalid_share)
-    for judged in done:
-        yield to_trajectory(
+    def record(judged: Judged) -> Trajectory:
+        return to_trajectory(
             judged.rollout,
-            environment.spec,
+            run.environment.spec,
             judged.outcome.score,
             policy=section.agent,
             policy_digest=None,
@@ -150,9 +149,13 @@ def _played(run: Run, section: LogSection, script: Script) -> Iterator[Trajector
             grant_id=manifest.grants[0].grant_id,
         )
 
+    return played(run, section.agent, requests, act, record)
+
 
 def demonstrations(run: Run, policies: Sequence[str], *, accepted_only: bool, purpose: Purpose) -> AuthorisedDataset:
     """Authorise the logged trajectories of some agents on this run's training tasks for a purpose.
+
+    Invalid ones say nothing about an agent, so that they are in no dataset, whatever is asked for.
 
     Raises:
         RightsError: the grant is missing, expired, withdrawn, too narrow or foreign.
@@ -160,6 +163,7 @@ def demonstrations(run: Run, policies: Sequence[str], *, accepted_only: bool, pu
     frame = index(run.store, run.manifest.tenant)
     wanted = {task.task_id for task in run.training_tasks()}
     frame = frame[frame["policy"].isin(list(policies)) & frame["task_id"].isin(wanted)]
+    frame = frame[frame["score_kind"] != "invalid"]
     if accepted_only:
         frame = frame[(frame["score_kind"] == "scored") & (frame["score"] >= 1.0)]
     return authorise(
@@ -274,16 +278,24 @@ def open_audit(run: Run) -> RewardAudit:
     return reopen_audit(run.store.read(name), name)
 
 
+def audited(run: Run, again: Collection[str] = ()) -> RewardAudit:
+    """Audit the reward on a sample of training tasks, or on those of the tasks `again` that there still are."""
+    tasks = run.training_tasks()
+    sample = [task for task in tasks if task.task_id in again] or random.Random(f"{run.manifest.seed}/audit").sample(
+        tasks, min(AUDITED_TASKS, len(tasks))
+    )
+    with progress(f"reward audit on {len(sample)} tasks"):
+        return audit(run.environment, sample, run.manifest.reward)
+
+
 def reward_audit(run: Run) -> Stage:
-    """Try the honeypots on the reward, on a sample of training tasks, once."""
+    """Admit the verifiers, then try the honeypots on the reward, on a sample of training tasks, once.
 
-    def make() -> bytes:
-        tasks = run.training_tasks()
-        sample = random.Random(f"{run.manifest.seed}/audit").sample(tasks, min(AUDITED_TASKS, len(tasks)))
-        with progress(f"reward audit on {len(sample)} tasks"):
-            return audit(run.environment, sample, run.manifest.reward).to_bytes()
-
-    _, reused = run.once("reward_audit.json", make)
+    Raises:
+        RatchetError: a verifier disagrees with itself or changes what it reads.
+    """
+    admitted = admitted_verifiers(run)
+    _, reused = run.once("reward_audit.json", lambda: audited(run).to_bytes())
     found = open_audit(run)
     rows = [probe.model_dump(mode="json") for probe in found.probes]
     summary = "no honeypot earns anything" if found.passed else f"failed: {', '.join(found.failures)}"
@@ -295,4 +307,5 @@ def reward_audit(run: Run) -> Stage:
         rows,
         passed=str(found.passed),
         spec=spec_digest(run.manifest.reward),
+        admitted=", ".join([*admitted.verifiers, *admitted.step_verifiers]),
     )

@@ -6,9 +6,11 @@ from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.contracts.policy import Policy, widened
+from ratchet.evaluation.audits import audits_entry
 from ratchet.evaluation.html import release_page
 from ratchet.evaluation.report import report
 from ratchet.loop.affected import ended_grants, mark, refuse_affected
+from ratchet.loop.auditing import changes, open_audit_again
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.data import open_audit
 from ratchet.loop.judging import comparisons, open_policy_audit, policies, scorecards
@@ -63,7 +65,10 @@ def gate_inputs(run: Run, candidate: Policy) -> GateInputs:
         ),
         rights=_rights(run, chain),
         reward_audit=AuditInput(
-            digest=audit.digest, subject_digest=audit.spec_digest, passed=audit.passed, failures=audit.failures
+            digest=audit.digest,
+            subject_digest=audit.spec_digest,
+            passed=audit.passed and not changes(run),
+            failures=(*audit.failures, *changes(run)),
         ),
         policy_audit=AuditInput(
             digest=behaviour.digest,
@@ -188,6 +193,7 @@ def registered_versions(run: Run) -> Stage:
             scorecards={card.name: card.digest for card in scorecards(run)},
             further={
                 "reward_audit": open_audit(run).digest,
+                "reward_audit_after": open_audit_again(run).digest,
                 "policy_audit": open_policy_audit(run, version.policy.name).digest,
             },
             approvals=ledger.approvals(version, decision),
@@ -249,6 +255,11 @@ def report_of(run: Run) -> dict[str, Any]:
             comparisons=comparisons(run),
             decision=open_decision(run).summary(),
             lineage=lineage(run),
+            audits=audits_entry(
+                open_audit(run),
+                changes(run),
+                {policy.name: open_policy_audit(run, policy.name) for policy in policies(run)[1:]},
+            ),
         )
 
     body, _ = run.once_json("report.json", make)

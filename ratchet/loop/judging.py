@@ -11,9 +11,11 @@ from ratchet.evaluation.compare import Comparison, compare
 from ratchet.evaluation.economics import Investment, training_cost
 from ratchet.evaluation.power import power_plan
 from ratchet.evaluation.rows import EvaluationPlan, EvaluationRow, RowStore, rows_digest
-from ratchet.evaluation.run import Arm, plan
+from ratchet.evaluation.run import Arm, attempts_allowed, plan
+from ratchet.evaluation.run import failed as failed_runs
 from ratchet.evaluation.run import run as run_arms
 from ratchet.evaluation.scorecard import Scorecard, read_scorecard, scorecard
+from ratchet.loop.auditing import audit_again
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.learning import open_policy, policy_names
 from ratchet.policies.checkpoint import load, verified
@@ -22,6 +24,7 @@ from ratchet.progress import say
 from ratchet.progress import task as progress
 from ratchet.rewards.compose import spec_digest
 from ratchet.rewards.policy_audit import PolicyAudit, audit_policy, reopen_policy_audit
+from ratchet.rollouts.judged import reasons_told
 
 
 def policies(run: Run) -> list[Policy]:
@@ -50,6 +53,7 @@ def heldout_rows(run: Run) -> Stage:
 
     Raises:
         EvaluationError: the plan cannot see the minimum effect, and the manifest does not accept that.
+        TooManyInvalid: more runs of a policy stay invalid than the manifest allows.
     """
     section = run.manifest.evaluation
     tasks = run.heldout_tasks()
@@ -63,7 +67,8 @@ def heldout_rows(run: Run) -> Stage:
     what = evaluation_plan(run)
     found = policies(run)
     stores = [row_store(run, policy, what) for policy in found]
-    reused = not any(store.missing(section.retries + 1) for store in stores)
+    share = run.manifest.max_invalid_share
+    reused = not any(store.missing(attempts_allowed(store, section.retries, share)) for store in stores)
     if not reused:
         say(f"  {outlook}")
         arms = []
@@ -77,10 +82,13 @@ def heldout_rows(run: Run) -> Stage:
             run.store.create(run.name("openings", f"{digest(opening)}.json"), canonical_json(opening).encode())
             model, tokenizer = load(verified(run.store, policy.checkpoint, policy.weights_digest))
             arms.append(Arm(policy, model, Rendering(tokenizer)))
-        run_arms(arms, what, tasks, run.environment, run.manifest.reward, section, run.store)
+        run_arms(arms, what, tasks, run.environment, run.manifest.reward, section, run.store,
+                 max_invalid_share=share)  # fmt: skip
     rows = [_tally(policy, store.complete()) for policy, store in zip(found, stores, strict=True)]
     openings = len(run.store.names(run.name("openings")))
     summary = f"{len(tasks)} tasks x {len(section.seeds)} seeds x {len(found)} policies, none missing or double"
+    invalid = sum(int(str(row["invalid"])) for row in rows)
+    summary += f", {invalid} invalid" if invalid else ""
     return stage(
         "heldout_rows",
         reused,
@@ -88,18 +96,21 @@ def heldout_rows(run: Run) -> Stage:
         digest([row["digest"] for row in rows]),
         rows,
         openings=openings,
+        invalid=invalid,
         plan=str(outlook),
     )
 
 
 def _tally(policy: Policy, rows: list[EvaluationRow]) -> dict[str, object]:
-    status = Counter(row.status for row in rows)
+    status, seen = Counter(row.status for row in rows), failed_runs(rows)
     return {
         "policy": policy.name,
         "rows": len(rows),
         "accepted": status["accepted"],
         "rejected": status["rejected"],
         "invalid": status["invalid"],
+        "mended": sum(seen.mended.values()),
+        "invalid_reasons": reasons_told(seen.invalid),
         "exploits": sum(row.exploit for row in rows),
         "digest": rows_digest(rows),
     }
@@ -193,7 +204,8 @@ def open_policy_audit(run: Run, name: str) -> PolicyAudit:
 
 
 def policy_audit(run: Run) -> Stage:
-    """Look for exploitation in what every candidate did on the held-out tasks, once."""
+    """Look for exploitation in what every candidate did on the held-out tasks, and try the reward again, once."""
+    again = audit_again(run)
     found = policies(run)
     what = evaluation_plan(run)
     incumbent = row_store(run, found[0], what).complete()
@@ -202,7 +214,9 @@ def policy_audit(run: Run) -> Stage:
 
         def make(policy: Policy = policy) -> bytes:
             own = row_store(run, policy, what).complete()
-            return audit_policy(own, incumbent, call_discount=run.manifest.reward.call_discount).to_bytes()
+            reward = run.manifest.reward
+            judge = reward.judge.rubric if reward.judge else None
+            return audit_policy(own, incumbent, call_discount=reward.call_discount, judge=judge).to_bytes()
 
         reused = run.once(f"policy_audits/{policy.name}.json", make)[1] and reused
         found_here = open_policy_audit(run, policy.name)
@@ -211,5 +225,6 @@ def policy_audit(run: Run) -> Stage:
             {"policy": policy.name, **one.model_dump(mode="json", exclude={"episodes"}), "episodes": len(one.episodes)}
             for one in found_here.detections
         ]
+    failed += [f"reward: {change}" for change in again]
     summary = f"flagged: {'; '.join(failed)}" if failed else "no detector fired on any candidate"
     return stage("policy_audit", reused, summary, table, table, failures=len(failed))

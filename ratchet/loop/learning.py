@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,19 +16,19 @@ from ratchet.contracts.trajectory import Trajectory
 from ratchet.errors import TrainingError
 from ratchet.intake import write_atif
 from ratchet.loop.context import Run, Stage, stage
-from ratchet.loop.data import THREADS, certificate, demonstrations, landing, open_audit
+from ratchet.loop.data import certificate, demonstrations, landing, open_audit
 from ratchet.loop.intake import ingest_landing
 from ratchet.loop.lineage import record_base, record_training
+from ratchet.loop.playing import kept, played, told_of
 from ratchet.methods import base as methods
 from ratchet.methods.trainer import run_in_subprocess
 from ratchet.policies.checkpoint import load, place_base, verified
 from ratchet.policies.eligibility import refuse_ineligible
 from ratchet.policies.record import read_policy, seal
 from ratchet.policies.rendering import Rendering
-from ratchet.progress import task as progress
 from ratchet.rights import recheck, reopen
-from ratchet.rollouts.episodes import run as rollouts
-from ratchet.rollouts.judged import judge_all, refuse_excess
+from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.judged import Judged, Request, reasons_told
 from ratchet.rollouts.record import to_trajectory
 
 PURPOSES: dict[str, Any] = {"demonstrations": "train_sft", "pairs": "train_preference", "tasks": "train_rl"}
@@ -105,14 +106,27 @@ def _train(run: Run, section: MethodSection) -> Stage:
         _publish(run, section, parent, outcome, facts)
     policy = open_policy(run, section.name)
     curve = policy.training["curve"]
+    failed = _failed(run, section, policy)
     summary = (
         f"validation acceptance {policy.training['validation']:.3f} at step {policy.training['step']}, "
         f"{policy.training['seconds']:.0f} s of training, {policy.training['stopped']}"
     )
+    summary += f"; {failed['invalid']} invalid episodes: {failed['reasons']}" if failed.get("invalid") else ""
     return stage(
         section.name, reused, summary, policy.digest, curve,
-        validation=policy.training["validation"], seconds=policy.training["seconds"], parent=policy.parent,
+        validation=policy.training["validation"], seconds=policy.training["seconds"], parent=policy.parent, **failed,
     )  # fmt: skip
+
+
+def _failed(run: Run, section: MethodSection, policy: Policy) -> dict[str, Any]:
+    """What failed among the episodes that a method learned from: those of its pairs, or of its steps."""
+    if methods.method(section.method).NEEDS != "tasks":
+        start = policy.parent or ""
+        return told_of(run, f"{section.name}.{start[:12]}")
+    counts: Counter[str] = Counter()
+    for row in policy.training["curve"]:
+        counts.update(row.get("invalid", {}))
+    return {"invalid": counts.total(), "reasons": reasons_told(counts)}
 
 
 def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[str, dict[str, str]]:
@@ -186,6 +200,7 @@ def scored_rollouts(run: Run, section: MethodSection, parent: Policy) -> str:
                 tasks, min(section.data.tasks, len(tasks))
             )
         write_atif(_sampled(run, parent, tasks, section.data.rollouts_per_task, agent), path)
+        kept(run, agent).drop()
     ingest_landing(run.home, run.manifest.tenant, run.now())
     return agent
 
@@ -195,25 +210,21 @@ def _sampled(run: Run, policy: Policy, tasks: Sequence[Task], each: int, agent: 
     model, tokenizer = load(verified(run.store, policy.checkpoint, policy.weights_digest))
     requests = [(task, seed) for task in tasks for seed in range(each)]
     decoding = policy.harness.decoding.model_copy(update={"temperature": 1.0})
-    harness = policy.harness.model_copy(update={"decoding": decoding})
-    judged = []
-    with (
-        progress(f"rollouts of {policy.name} on training tasks", len(requests)) as tick,
-        ThreadPoolExecutor(THREADS) as pool,
-    ):
-        for batch in rollouts(model, Rendering(tokenizer), environment, harness, requests, salt=agent, done=tick):
-            judged += judge_all(environment, batch, manifest.reward, pool)
-    refuse_excess(f"rollouts of {policy.name}", judged, manifest.max_invalid_share)
-    return [
-        to_trajectory(
-            one.rollout,
+    rendering = Rendering(tokenizer)
+
+    def act(some: Sequence[Request], pool: ThreadPoolExecutor) -> list[Rollout]:
+        return run_batch(model, rendering, environment, policy.harness, some, salt=agent, decoding=decoding, pool=pool)
+
+    def record(judged: Judged) -> Trajectory:
+        return to_trajectory(
+            judged.rollout,
             environment.spec,
-            one.outcome.score,
+            judged.outcome.score,
             policy=agent,
             policy_digest=policy.digest,
             decoding=decoding,
             tenant=manifest.tenant,
             grant_id=manifest.grants[0].grant_id,
         )
-        for one in judged
-    ]
+
+    return played(run, agent, requests, act, record)

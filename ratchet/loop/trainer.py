@@ -7,7 +7,7 @@ while it trains.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,17 @@ from ratchet.contracts.training import TokenSample, samples
 from ratchet.contracts.trajectory import Trajectory
 from ratchet.intake import trajectories
 from ratchet.loop.context import Run, reopen_run
-from ratchet.loop.data import THREADS
 from ratchet.loop.learning import open_policy
+from ratchet.loop.playing import THREADS
 from ratchet.methods import base as methods
 from ratchet.methods.base import PairSample, RolloutSample, StepRewards
 from ratchet.policies.checkpoint import load, verified
 from ratchet.policies.rendering import Rendering
+from ratchet.progress import say
 from ratchet.rewards.compose import step_weight
 from ratchet.rights import AuthorisedDataset, recheck, reopen
 from ratchet.rollouts.episodes import Rollout, run_batch
-from ratchet.rollouts.judged import Judged, judge_all, refuse_excess
+from ratchet.rollouts.judged import Judged, Request, attempt_all, faults, refuse_excess
 from ratchet.splits import open_certificate
 
 VALIDATION_BATCH = 160
@@ -135,13 +136,18 @@ def _validation(run: Run, rendering: Rendering, pool: ThreadPoolExecutor) -> Cal
     harness = open_policy(run, "baseline").harness
 
     def validate(model: Any) -> float:
+        def play(some: Sequence[Request]) -> list[Rollout]:
+            return run_batch(model, rendering, run.environment, harness, some, salt="validation", pool=pool)
+
         judged: list[Judged] = []
         for start in range(0, len(tasks), VALIDATION_BATCH):
             requests = [(task, 0) for task in tasks[start : start + VALIDATION_BATCH]]
-            batch = run_batch(model, rendering, run.environment, harness, requests, salt="validation", pool=pool)
-            judged += judge_all(run.environment, batch, run.manifest.reward, pool)
-        refuse_excess("validation", judged, run.manifest.max_invalid_share)
-        valid = [one.outcome.accepted for one in judged if isinstance(one.outcome.score, Scored)]
+            judged += attempt_all(
+                run.environment, requests, run.manifest.reward, play, pool, run.manifest.invalid_retries
+            )
+        valid = [one.outcome.accepted for one in judged if one.invalid is None]
+        # Without a valid attempt there is no acceptance to choose by, whatever share may be invalid.
+        refuse_excess("validation", judged, run.manifest.max_invalid_share if valid else 0.0)
         return sum(valid) / len(valid)
 
     return validate
@@ -157,9 +163,15 @@ def _task_stream(
     def sampler(model: Any, task_ids: list[str], step: int) -> list[RolloutSample]:
         requests = _numbered(by_id, task_ids)
         salt = f"{run.manifest.seed}/{section.name}/{step}"
-        batch = run_batch(model, rendering, run.environment, harness, requests, salt=salt, decoding=decoding, pool=pool)
-        judged = judge_all(run.environment, batch, run.manifest.reward, pool)
-        refuse_excess(f"{section.name} step {step}", judged, run.manifest.max_invalid_share)
+
+        def play(some: Sequence[Request]) -> list[Rollout]:
+            return run_batch(model, rendering, run.environment, harness, some, salt=salt, decoding=decoding, pool=pool)
+
+        judged = attempt_all(run.environment, requests, run.manifest.reward, play, pool, run.manifest.invalid_retries)
+        seen = faults(judged)
+        if seen.invalid or seen.mended:
+            say(f"  {section.name} step {step + 1}: {seen}")
+        refuse_excess(f"{section.name} step {step + 1}", seen, run.manifest.max_invalid_share)
         weight = step_weight(run.manifest.reward)
         return [rollout_sample(one, weight) for one in judged]
 
@@ -193,6 +205,7 @@ def rollout_sample(judged: Judged, weight: float) -> RolloutSample:
             "malformed": float(rollout.malformed),
         },
         steps=StepRewards([step.value for step in outcome.steps], turns(rollout), weight) if weight else None,
+        invalid=judged.invalid,
     )
 
 

@@ -71,6 +71,8 @@ class RolloutSample(NamedTuple):
     reward: float | None
     metrics: dict[str, float]
     steps: StepRewards | None = None
+    invalid: str | None = None
+    """Why it is invalid, where that is known."""
 
 
 Sampler = Callable[[Any, list[str], int], list[RolloutSample]]
@@ -123,6 +125,7 @@ class Curve(Contract):
     entropy: float | None = Field(default=None, description="Entropy per token that carries loss, in nats.")
     length: float | None = Field(default=None, description="Mean number of sampled tokens per valid episode.")
     invalid_share: float | None = Field(default=None, description="Share of invalid episodes in the step.")
+    invalid: dict[str, int] = Field(default_factory=dict, description="Invalid episodes of the step by reason.")
     validation_acceptance: float | None = Field(default=None, description="Acceptance on the validation tasks.")
     lr: float | None = Field(default=None, description="Learning rate of the step.")
     grad_norm: float | None = Field(default=None, description="Gradient norm before clipping.")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from typing import Any, cast
 
 import torch
@@ -82,7 +83,7 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
         if sample.reward is None:
             # An invalid episode may hold anything or nothing; it only has to keep its place in the group.
             pad = int(self._tokenizer.pad_token_id)
-            return RolloutSample([pad], [pad], [0], [0.0], None, {})
+            return RolloutSample([pad], [pad], [0], [0.0], None, {}, invalid=sample.invalid)
         where = f"episode {index} of the step"
         check_masks(where, sample.completion_ids, sample.sampled_mask)
         if not sample.prompt_ids:
@@ -108,7 +109,8 @@ class EpisodeGRPOTrainer(Quiet, GRPOTrainer):
             raise TrainingError(
                 "sampler", rule="log-probs for every sampled token", remedy="return them, or set ratio: trainer"
             )
-        figures: dict[str, Any] = {"invalid_share": 1 - len(valid) / len(samples)}
+        reasons = Counter(sample.invalid or "no reason given" for sample in samples if sample.reward is None)
+        figures: dict[str, Any] = {"invalid_share": 1 - len(valid) / len(samples), "invalid": dict(reasons)}
         if valid:
             figures["reward"] = sum(sample.reward or 0.0 for sample in valid) / len(valid)
             figures["length"] = sum(sum(sample.sampled_mask) for sample in valid) / len(valid)

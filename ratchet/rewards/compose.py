@@ -6,26 +6,29 @@ answer key was read. The reward is what the manifest's composition makes of it:
     reward = value x max(0, 1 - call_discount x calls) - malformed_penalty x malformed - tamper_penalty x exploit
 
 with `value` the weighted mean of the parts, 0 where nothing was submitted or a gate that the manifest lists fails. An
-error in a part, a step score, a gate or the verification makes the whole outcome invalid, never 0. The process scores
-of `steps` are composed per step, beside the reward of the episode and never in it. A judge's grade is one more part of
-`value`, and never of the acceptance; it has weight only with the calibration of this very judge, so a composition with
-a judge and without its grade is refused.
+error in a part, a step score, a gate or the verification, or a rule that does not come back within
+`verifier_timeout_s`, makes the whole outcome invalid, never 0. The process scores of `steps` are composed per step,
+beside the reward of the episode and never in it. A judge's grade is one more part of `value`, and never of the
+acceptance; it has weight only with the calibration of this very judge, so a composition with a judge and without its
+grade is refused.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from ratchet.contracts.attempt import Attempt, CallStep
-from ratchet.contracts.canonical import digest
+from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Task, Verdict
 from ratchet.contracts.manifest import Reward, StepPart
 from ratchet.contracts.model import Contract
 from ratchet.contracts.score import Invalid, Scored, compose_scores
+from ratchet.deadline import Ended, Overdue, told, within
 from ratchet.errors import RatchetError
 from ratchet.rewards.exploits import DETECTORS, DISQUALIFYING, find_exploits
 from ratchet.rewards.gates import GATES, GateResult
@@ -77,14 +80,14 @@ def judge_outcome(
         spec: the manifest's reward section.
         steps: the calls with their answers, in order; None for a deliverable that no episode made, such as a probe.
         permissions: what the environment permits; without it, only refusals show what was not.
-        grade: what the judge says, where it has weight and something was handed in.
+        grade: what the judge says, where it has weight and what was handed in could be verified.
 
     Raises:
         RatchetError: the composition is not one that can be computed, see `check_spec`, or a judge has weight in it and
             there is no grade by this judge as it was calibrated.
     """
     check_spec(spec)
-    graded = _graded(spec, grade, deliverable)
+    graded = _graded(spec, grade, needed=isinstance(verdict, Verdict) and getattr(deliverable, "submitted", False))
     try:
         attempt = Attempt(
             task=task,
@@ -97,10 +100,11 @@ def judge_outcome(
     except ValidationError as error:
         places = ", ".join(sorted({str(item["loc"][0]) for item in error.errors(include_input=False)}))
         return Outcome(score=Invalid(reason=f"attempt: {places} is not what its contract says"), reward=None)
-    gates = {name: _gate(name, attempt) for name in GATES}
-    exploits = _exploits(attempt)
-    parts = {name: _verify(name, attempt) for name in verifiers_of(spec)}
-    process = _process(attempt, spec)
+    doing = ["attempt"]
+    try:
+        gates, exploits, parts, process = within(spec.verifier_timeout_s, partial(_read, attempt, spec, doing))
+    except (Overdue, Ended) as error:
+        return Outcome(score=Invalid(reason=told(doing[-1], error)), reward=None)
     read = tuple(gate for gate in gates.values() if isinstance(gate, GateResult))
     found = {} if isinstance(exploits, Invalid) else exploits
     evidence: dict[str, Any] = {"exploits": list(found)}
@@ -234,14 +238,14 @@ def _judge_identity(spec: Reward, whole: float) -> Any:
     return {**made, "weight": round(spec.judge.weight / whole, 12)}
 
 
-def _graded(spec: Reward, grade: Grade | None, deliverable: Deliverable) -> dict[str, Scored | Invalid]:
-    """The judge's part by name, where it has weight; that of a work that was not handed in does not count."""
+def _graded(spec: Reward, grade: Grade | None, *, needed: bool) -> dict[str, Scored | Invalid]:
+    """The judge's part by name, where it has weight; needed for what was handed in and verified."""
     if spec.judge is None or not judge_pays(spec):
         return {}
     if grade is not None:
         grade.calibration.require(grade.judge_digest)
         return {spec.judge.rubric: grade.score}
-    if getattr(deliverable, "submitted", False):
+    if needed:
         raise RatchetError(
             f"judge of {spec.judge.rubric!r}",
             rule="it has weight in the reward, and there is no grade by a calibrated judge",
@@ -255,7 +259,7 @@ def scored_by(kind: str, name: str, rule: Callable[[Attempt], Any], attempt: Att
     try:
         return _as_score(f"{kind} {name}", rule(attempt))
     except Exception as error:  # the capture point of verifiers
-        return Invalid(reason=f"{kind} {name}: {type(error).__name__}: {error}")
+        return Invalid(reason=told(f"{kind} {name}", error))
 
 
 def steps_scored_by(name: str, rule: Callable[[Attempt], Any], attempt: Attempt) -> tuple[Scored, ...] | Invalid:
@@ -264,7 +268,7 @@ def steps_scored_by(name: str, rule: Callable[[Attempt], Any], attempt: Attempt)
         found = rule(attempt)
         scores = found if isinstance(found, Invalid) else [_as_score(f"step verifier {name}", one) for one in found]
     except Exception as error:  # the capture point of step verifiers
-        return Invalid(reason=f"step verifier {name}: {type(error).__name__}: {error}")
+        return Invalid(reason=told(f"step verifier {name}", error))
     if isinstance(scores, Invalid):
         return scores
     made = len(attempt.steps or ())
@@ -279,8 +283,35 @@ def _as_score(who: str, score: Any) -> Scored | Invalid:
         return score
     # A score that was constructed without validation can hold anything.
     if isinstance(score, Scored) and isinstance(score.value, float) and 0.0 <= score.value <= 1.0:
+        try:
+            canonical_json(score.evidence).encode()
+        except (TypeError, ValueError) as error:
+            return Invalid(reason=f"{who}: its evidence is no plain JSON ({type(error).__name__})")
         return score
     return Invalid(reason=f"{who}: returned {type(score).__name__}, which is no score in [0, 1]")
+
+
+class _Readings(NamedTuple):
+    """What every rule says about one attempt."""
+
+    gates: dict[str, GateResult | Invalid]
+    exploits: dict[str, str] | Invalid
+    parts: dict[str, Scored | Invalid]
+    process: tuple[Scored, ...] | Invalid
+
+
+def _read(attempt: Attempt, spec: Reward, doing: list[str]) -> _Readings:
+    """Run every rule; `doing` names the one that runs, should it not come back."""
+    gates, parts = {}, {}
+    for name in GATES:
+        doing.append(f"gate {name}")
+        gates[name] = _gate(name, attempt)
+    doing.append("exploit detectors")
+    exploits = _exploits(attempt)
+    for name in verifiers_of(spec):
+        doing.append(f"verifier {name}")
+        parts[name] = _verify(name, attempt)
+    return _Readings(gates, exploits, parts, _process(attempt, spec, doing))
 
 
 def _verify(name: str, attempt: Attempt) -> Scored | Invalid:
@@ -289,7 +320,7 @@ def _verify(name: str, attempt: Attempt) -> Scored | Invalid:
     return scored_by("verifier", name, VERIFIERS[name], attempt)
 
 
-def _process(attempt: Attempt, spec: Reward) -> tuple[Scored, ...] | Invalid:
+def _process(attempt: Attempt, spec: Reward, doing: list[str]) -> tuple[Scored, ...] | Invalid:
     """Compose the process scores per step: the mean of the verifiers by normalised weight, with each one's evidence."""
     if isinstance(attempt.verdict, Invalid):
         return attempt.verdict
@@ -298,6 +329,7 @@ def _process(attempt: Attempt, spec: Reward) -> tuple[Scored, ...] | Invalid:
         return ()
     scores: dict[str, tuple[Scored, ...]] = {}
     for part in parts:
+        doing.append(f"step verifier {part.verifier}")
         found = steps_scored_by(part.verifier, STEP_VERIFIERS[part.verifier], attempt)
         if isinstance(found, Invalid):
             return found
@@ -315,7 +347,7 @@ def _gate(name: str, attempt: Attempt) -> GateResult | Invalid:
     try:
         result = GATES[name](attempt)
     except Exception as error:
-        return Invalid(reason=f"gate {name}: {type(error).__name__}: {error}")
+        return Invalid(reason=told(f"gate {name}", error))
     if isinstance(result, GateResult) and result.name == name:
         return result
     return Invalid(reason=f"gate {name}: returned what is not its result")
@@ -325,7 +357,7 @@ def _exploits(attempt: Attempt) -> dict[str, str] | Invalid:
     try:
         return find_exploits(attempt)
     except Exception as error:
-        return Invalid(reason=f"exploit detectors: {type(error).__name__}: {error}")
+        return Invalid(reason=told("exploit detectors", error))
 
 
 def _why(parts: dict[str, Scored | Invalid], failed: set[str], spec: Reward) -> dict[str, Any]:

@@ -1,25 +1,32 @@
 """The episode loop: many episodes at once, the engine's batch full, a dead episode never a crash.
 
 One failure of the infrastructure (reset, tool, sandbox) makes that episode invalid with its reason; everything the
-policy does is data. Tool calls of a turn run in threads, since the sandbox has several slots.
+policy does is data. What an environment hands over is checked before anything rests on it, and every call of it is left
+behind where it takes longer than the whole episode may and `GRACE_S`. Resets, the tool calls of a turn, and hand-ins
+run in threads, since the sandbox has several slots.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ratchet.contracts.environment import Deliverable, Environment, Episode, Task, ToolCall, ToolResult
+from ratchet.contracts.environment import Deliverable, Environment, Episode, Message, Task, ToolCall, ToolResult
+from ratchet.contracts.model import revalidated
 from ratchet.contracts.policy import Decoding, Harness
+from ratchet.deadline import told, within
 from ratchet.policies.rendering import Rendering
 from ratchet.rollouts.engine import Session, Turn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+GRACE_S = 30.0
+"""Seconds that an environment has beyond the deadline of its episode, by which it answers that the time is over."""
 
 
 class Exchange(NamedTuple):
@@ -87,12 +94,13 @@ class Rollout(NamedTuple):
 class _Live:
     """An episode while it runs."""
 
-    def __init__(self, task: Task, seed: int) -> None:
-        self.task, self.seed = task, seed
+    def __init__(self, task: Task, seed: int, limit_s: float) -> None:
+        self.task, self.seed, self.limit_s = task, seed, limit_s
         self.episode: Episode | None = None
         self.opening: list[str] = []
         self.ids: list[int] = []
         self.prompt: list[int] = []
+        self.added: list[int] = []
         self.exchanges: list[Exchange] = []
         self.invalid: str | None = None
         self.deliverable: Deliverable | None = None
@@ -135,53 +143,59 @@ def run_batch(
         One rollout per request, in order.
     """
     decoding = decoding or harness.decoding
-    live = [_Live(task, seed) for task, seed in requests]
+    live = [_Live(task, seed, call_limit_s(environment)) for task, seed in requests]
+
+    def each(phase: str, action: Callable[[_Live], None]) -> None:
+        list(pool.map(lambda one: _guarded(one, phase, partial(action, one)), live))
+
     try:
-        for one in live:
-            _guarded(one, "reset", partial(_open, one, environment, rendering))
+        each("reset", partial(_open, environment=environment, rendering=rendering))
         keys = [f"{salt}/{one.task.task_id}/{one.seed}" for one in live]
         session = Session(model, rendering.end, decoding, keys)
-        added = {row: one.prompt for row, one in enumerate(live) if not one.over}
+        added = {row: one.added for row, one in enumerate(live) if not one.over}
         while added:
             turns = session.turn(added)
             steps = [(live[row], added[row], turn, rendering, harness) for row, turn in turns.items()]
             list(pool.map(lambda step: _step(*step), steps))
-            added = {row: _answer(live[row], turns[row], rendering) for row in turns if not live[row].over}
-        for one in live:
-            _guarded(one, "deliverable", partial(_hand_in, one))
+            added = {row: live[row].added for row in turns if not live[row].over}
+        each("deliverable", _hand_in)
     finally:
-        for one in live:
-            _guarded(one, "close", one.stack.close)
+        each("close", _close)
     return [_finish(one) for one in live]
 
 
-def run(
-    model: PreTrainedModel,
-    rendering: Rendering,
-    environment: Environment,
-    harness: Harness,
-    requests: Sequence[tuple[Task, int]],
-    *,
-    batch: int = 128,
-    salt: str = "",
-    threads: int = 4,
-    done: Callable[[int], None] = lambda parts: None,
-) -> Iterator[list[Rollout]]:
-    """Run many episodes batch by batch; yields each finished batch and reports its size to `done`."""
-    with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, len(requests), batch):
-            rollouts = run_batch(
-                model, rendering, environment, harness, requests[start : start + batch], salt=salt, pool=pool
-            )
-            done(len(rollouts))
-            yield rollouts
+def call_limit_s(environment: Environment) -> float:
+    """Seconds after which a call of an environment is left behind."""
+    return environment.spec.limits.episode_timeout_s + GRACE_S
+
+
+def entered(environment: Environment, task: Task, seed: int, limit_s: float) -> tuple[Episode, ExitStack]:
+    """Open and enter an episode in time; returns it with the stack that closes it.
+
+    Raises:
+        Overdue: it did not open within `limit_s`; if it does later, it is closed then.
+    """
+
+    def enter() -> tuple[Episode, ExitStack]:
+        stack = ExitStack()
+        return stack.enter_context(environment.open(task, seed)), stack
+
+    return within(limit_s, enter, late=lambda opened: opened[1].close())
+
+
+def observed(episode: Episode, limit_s: float) -> list[Message]:
+    """What a policy sees first, checked. Raises ValueError where it sees nothing."""
+    messages = [revalidated(Message, message) for message in within(limit_s, episode.observation)]
+    if not messages:
+        raise ValueError("there is no message to open with")
+    return messages
 
 
 def _open(one: _Live, environment: Environment, rendering: Rendering) -> None:
-    one.episode = one.stack.enter_context(environment.open(one.task, one.seed))
-    messages = one.episode.observation()
+    one.episode, one.stack = entered(environment, one.task, one.seed, one.limit_s)
+    messages = observed(one.episode, one.limit_s)
     one.opening = [message.content for message in messages]
-    one.prompt = rendering.prompt(messages)
+    one.prompt = one.added = rendering.prompt(messages)
 
 
 def _guarded(one: _Live, phase: str, action: Callable[[], None]) -> None:
@@ -189,7 +203,7 @@ def _guarded(one: _Live, phase: str, action: Callable[[], None]) -> None:
     try:
         action()
     except Exception as error:  # the one capture point: a failing environment is data, not a crash
-        one.invalid = one.invalid or f"{phase}: {type(error).__name__}: {error}"
+        one.invalid = one.invalid or told(phase, error)
         one.end()
 
 
@@ -205,22 +219,24 @@ def _step(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harnes
             call = ToolCall(name="", malformed=rendering.tokenizer.decode(sampled)[:200])
         elif call.malformed is None and call.name not in harness.tools:
             call = ToolCall(name="", malformed=call.name)
-        result = one.episode.call(call)
+        # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
+        result = revalidated(ToolResult, within(one.limit_s, partial(one.episode.call, call)))
         one.exchanges.append(Exchange(prompt, turn, call, result))
         if result.ends_episode or len(one.exchanges) >= harness.max_calls:
             one.end()
+        close = [] if turn.finish_reason == "stop" else [rendering.end]
+        one.added = close + rendering.result(result.content)
 
     _guarded(one, "tool", act)
 
 
-def _answer(one: _Live, turn: Turn, rendering: Rendering) -> list[int]:
-    close = [] if turn.finish_reason == "stop" else [rendering.end]
-    return close + rendering.result(one.exchanges[-1].result.content)
-
-
 def _hand_in(one: _Live) -> None:
     if one.episode is not None and one.invalid is None:
-        one.deliverable = one.episode.deliverable()
+        one.deliverable = revalidated(Deliverable, within(one.limit_s, one.episode.deliverable))
+
+
+def _close(one: _Live) -> None:
+    within(one.limit_s, one.stack.close)
 
 
 def _finish(one: _Live) -> Rollout:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 
-from ratchet.contracts.environment import Environment, Task, ToolCall, ToolResult
+from ratchet.contracts.environment import Deliverable, Environment, Task, ToolCall, ToolResult
+from ratchet.contracts.model import revalidated
+from ratchet.deadline import told, within
 from ratchet.rollouts.engine import Turn
-from ratchet.rollouts.episodes import Exchange, Rollout
+from ratchet.rollouts.episodes import Exchange, Rollout, call_limit_s, entered, observed
 
 Script = Callable[[Task, random.Random, list[ToolResult]], Iterator[str | ToolCall]]
 """Yields the name of the next tool, or a whole call where it has arguments."""
@@ -23,22 +27,36 @@ def play(environment: Environment, agent: str, script: Script, task: Task, seed:
         script: yields the next call, and sees the results so far.
         task: what it attempts.
         seed: seed of the episode.
+
+    Returns:
+        The attempt; invalid, with the reason, where the environment failed, handed over what is no result, or did not
+        answer in time.
     """
-    started = time.monotonic()
+    started, limit_s = time.monotonic(), call_limit_s(environment)
     results: list[ToolResult] = []
     exchanges: list[Exchange] = []
     opening: list[str] = []
-    deliverable = invalid = None
+    deliverable, invalid = None, None
+    stack = ExitStack()
+    phase = "reset"
     try:
-        with environment.open(task, seed) as episode:
-            opening = [message.content for message in episode.observation()]
-            for wanted in script(task, random.Random(f"{agent}/{task.task_id}/{seed}"), results):
-                call = ToolCall(name=wanted) if isinstance(wanted, str) else wanted
-                results.append(episode.call(call))
-                exchanges.append(Exchange([], Turn([], [], "scripted"), call, results[-1]))
-                if results[-1].ends_episode:
-                    break
-            deliverable = episode.deliverable()
+        episode, stack = entered(environment, task, seed, limit_s)
+        opening = [message.content for message in observed(episode, limit_s)]
+        phase = "tool"
+        for wanted in script(task, random.Random(f"{agent}/{task.task_id}/{seed}"), results):
+            call = ToolCall(name=wanted) if isinstance(wanted, str) else wanted
+            results.append(revalidated(ToolResult, within(limit_s, partial(episode.call, call))))
+            exchanges.append(Exchange([], Turn([], [], "scripted"), call, results[-1]))
+            if results[-1].ends_episode:
+                break
+        phase = "deliverable"
+        deliverable = revalidated(Deliverable, within(limit_s, episode.deliverable))
     except Exception as error:  # the one capture point: a failing environment is data, not a crash
-        invalid = f"tool: {type(error).__name__}: {error}"
-    return Rollout(task, seed, opening, [], exchanges, deliverable, invalid, time.monotonic() - started)
+        invalid = told(phase, error)
+    finally:
+        try:
+            within(limit_s, stack.close)
+        except Exception as error:
+            invalid = invalid or told("close", error)
+    ended = time.monotonic() - started
+    return Rollout(task, seed, opening, [], exchanges, None if invalid else deliverable, invalid, ended)

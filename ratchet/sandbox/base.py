@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ratchet.contracts.model import Contract
+from ratchet.contracts.model import Contract, revalidated
+from ratchet.errors import SandboxError
 
 Status = Literal["passed", "failed", "error", "not_run"]
 Limit = Literal["cpu", "wall", "memory", "processes", "output", "disk", "killed", "exited", "protocol"]
@@ -95,13 +96,39 @@ class Execution(Contract):
         description="limit that was hit; killed: died by a signal; exited: left early; protocol: broke its pipe",
     )
     output: str = Field(default="", description="tail of what the program printed")
-    cpu_s: float = Field(ge=0, description="processor seconds of all processes, measured")
-    wall_s: float = Field(ge=0, description="seconds from fork to end, measured")
+    cpu_s: float = Field(ge=0, allow_inf_nan=False, description="processor seconds of all processes, measured")
+    wall_s: float = Field(ge=0, allow_inf_nan=False, description="seconds from fork to end, measured")
 
     @property
     def passed(self) -> bool:
         """True when every test passed and no limit was hit."""
         return self.limit is None and all(outcome.status == "passed" for outcome in self.outcomes)
+
+
+def answered(program: Program, execution: object, *, whole: bool = False) -> Execution:
+    """Return what a sandbox handed over for a program, checked.
+
+    Args:
+        program: what it was to execute.
+        execution: what came back.
+        whole: refuse one that has not one outcome per test, too. A verifier does not ask for it: to it, a test that
+            is missing has failed.
+
+    Raises:
+        SandboxError: it is no execution, or holds figures that are none.
+    """
+    try:
+        checked = revalidated(Execution, execution)
+        if whole and len(checked.outcomes) != len(program.tests):
+            raise ValueError(f"{len(checked.outcomes)} outcomes for {len(program.tests)} tests")
+    except (TypeError, ValueError) as error:
+        raise SandboxError(
+            f"execution of {program.entry_point}",
+            seen=str(error),
+            rule="a sandbox hands over an execution with one outcome per test",
+            remedy="run `ratchet doctor`, or repair the sandbox's backend",
+        ) from None
+    return checked
 
 
 class Finding(NamedTuple):

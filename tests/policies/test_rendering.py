@@ -14,7 +14,7 @@ from ratchet.errors import IntegrityError
 from ratchet.policies.checkpoint import STARTER, load_tokenizer
 from ratchet.policies.rendering import Rendering
 
-SPOKEN = [tool for tool in TOOLS if tool not in ("view_code", "edit_line")]
+SPOKEN = [tool for tool in TOOLS if tool not in ("view_code", "edit_line", "open_answers")]
 ANSWERS = ["applied", "reverted", "passed all", "3/10 lt_to_le test", "failing 1/4 low", "no more fixes", "a b\nc"]
 
 

@@ -12,7 +12,7 @@ from ratchet.environments.repair.symptoms import SYMPTOMS
 from ratchet.policies.checkpoint import STARTER, load_tokenizer
 from ratchet.policies.tokenizer import END, PAD, ROLES, build_tokenizer
 
-SPOKEN = [tool for tool in TOOLS if tool not in ("view_code", "edit_line")]
+SPOKEN = [tool for tool in TOOLS if tool not in ("view_code", "edit_line", "open_answers")]
 """Tools that the embedded policy knows."""
 WORDS = ("submit", "run_tests", "failing", "1/4", "low_by_1")
 

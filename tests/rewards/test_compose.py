@@ -11,6 +11,7 @@ from reward_world import SOLUTION, WEAK, delivered, reward, tiny_task, verdict
 
 from ratchet.contracts.attempt import Attempt
 from ratchet.contracts.environment import Deliverable, Task, Verdict
+from ratchet.contracts.judge import JudgeSection
 from ratchet.contracts.manifest import Reward, RewardPart
 from ratchet.contracts.score import Invalid, Scored
 from ratchet.errors import RatchetError
@@ -178,7 +179,7 @@ def test_every_mistake_of_a_composition_is_named_at_once() -> None:
     spec = Reward(
         parts=(RewardPart(verifier="guess", weight=1), RewardPart(verifier="guess", weight=2)),
         gates=("nice",),
-        judge="gpt",
+        judge=JudgeSection(rubric="hidden_tests", weight=0.1),
     )
     with pytest.raises(RatchetError) as caught:
         judge(spec=spec)
@@ -186,6 +187,6 @@ def test_every_mistake_of_a_composition_is_named_at_once() -> None:
         "verifier 'guess' is unknown",
         "'guess' is named twice",
         "gate 'nice' is unknown",
-        "judge 'gpt' has no cal",
+        "rubric 'hidden_tests' is the name of a verifier too",
     ):
         assert mistake in str(caught.value)

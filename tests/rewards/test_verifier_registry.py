@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from reward_world import attempt, reward
+from reward_world import attempt, delivered, reward, tiny_task
 
 from ratchet.contracts.attempt import Attempt
 from ratchet.contracts.score import Scored
@@ -15,6 +15,7 @@ from ratchet.rewards import verifiers
 from ratchet.rewards.compose import judge_outcome, spec_digest
 from ratchet.rewards.identity import source_version
 from ratchet.rewards.verifiers import STEP_VERIFIERS, VERIFIERS, Registry
+from ratchet.rewards.verifiers.admission import refusals
 
 
 def test_every_verifier_has_a_file_of_its_own_and_a_digest() -> None:
@@ -77,6 +78,21 @@ def test_the_helpers_that_a_plug_in_takes_from_ratchet_are_part_of_its_identity(
 
 def _another(got: str, expected: str) -> bool:
     return got == expected
+
+
+def test_the_example_of_the_page_is_a_verifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "verifiers.md").read_text(encoding="utf-8")
+    example = page.split("```python\n")[1].split("```")[0]
+    assert len(example.splitlines()) <= 20
+    (tmp_path / "changelog.py").write_text(example, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rule = EntryPoint("changelog", "changelog:changelog", "ratchet.verifiers").load()
+    silent = attempt(delivered(tiny_task(), solution="x = 1\n"))
+    files = {**silent.deliverable.files, "CHANGELOG.md": "solution.py is smaller"}
+    told = attempt(silent.deliverable.model_copy(update={"files": files}))
+    assert [rule(work).value for work in (silent, told)] == [0.0, 1.0]
+    assert refusals("verifier", "changelog", rule, [silent, told]) == []
+    assert source_version(rule)
 
 
 def test_two_packages_that_register_one_name_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -22,7 +21,7 @@ from ratchet.errors import TooManyInvalid
 from ratchet.loop.trainer import completion
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.episodes import Rollout, run, run_batch
+from ratchet.rollouts.episodes import Rollout, run_batch
 from ratchet.rollouts.judged import judge, judge_all, refuse_excess
 from ratchet.rollouts.record import to_trajectory
 from ratchet.rollouts.scripted import play
@@ -68,7 +67,7 @@ class Breaking:
 
 class BreakingEpisode(RepairEpisode):
     def __init__(self, outer: Breaking, task: Task) -> None:
-        super().__init__(task, outer.spec, outer.inner.sandbox, "short")
+        super().__init__(task, outer.spec, outer.inner.sandbox, "short", outer.inner.true_fix)
         self.outer = outer
 
     def observation(self) -> list[Message]:
@@ -251,8 +250,7 @@ def test_an_episode_is_the_same_in_any_batch(environment: RepairEnvironment, tas
     for request, reference in zip(requests, together, strict=True):
         (alone,) = roll(environment, [request])
         assert spoken(alone) == spoken(reference)
-    batches = list(run(*policy(), environment, HARNESS, requests, batch=4))
-    assert [len(batch) for batch in batches] == [4, 4, 2]
+    batches = [roll(environment, requests[start : start + 4]) for start in range(0, len(requests), 4)]
     assert [spoken(one) for batch in batches for one in batch] == [spoken(one) for one in together]
 
 
@@ -300,10 +298,3 @@ def test_an_unfinished_turn_is_malformed_and_the_conversation_goes_on(
                 assert exchange.result.status == "malformed"
                 held = len(exchange.prompt_ids) + len(exchange.turn.ids)
                 assert after.prompt_ids[held] == policy()[1].end
-
-
-def test_progress_counts_every_episode(environment: RepairEnvironment, tasks: list[Task]) -> None:
-    counted: list[int] = []
-    report: Callable[[int], None] = counted.append
-    list(run(*policy(), environment, HARNESS, [(task, 0) for task in tasks[:5]], batch=2, done=report))
-    assert counted == [2, 2, 1]

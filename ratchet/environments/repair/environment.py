@@ -18,6 +18,7 @@ from ratchet.environments.repair.symptoms import expected_value
 from ratchet.errors import IntegrityError, ManifestError
 from ratchet.pyast import parse
 from ratchet.sandbox import Sandbox
+from ratchet.sandbox.base import answered
 from ratchet.splits.code import functions
 
 VERSION = "1"
@@ -110,6 +111,7 @@ class RepairEnvironment:
 
         Raises:
             IntegrityError: the problem's tests are not those the task was made from.
+            SandboxError: the sandbox fails, or hands over what is no execution.
         """
         problem = self.problems[task.repo]
         tests = problem.tests
@@ -119,9 +121,8 @@ class RepairEnvironment:
                 rule="they must be those that the task was made from",
                 remedy="make the tasks anew",
             )
-        execution = self.sandbox.run(
-            program(deliverable.files[SOLUTION], task.payload["entry_point"], tests, trusted=problem.source)
-        )
+        wanted = program(deliverable.files[SOLUTION], task.payload["entry_point"], tests, trusted=problem.source)
+        execution = answered(wanted, self.sandbox.run(wanted))
         target = set(task.payload["target"])
         names = {digest_bytes(test.encode())[:12]: digest_bytes(test.encode()) for test in tests}
         # A test counts where its own outcome says so: one that did not run, or that came back under another name, did
@@ -168,7 +169,7 @@ class RepairEnvironment:
         return {"answer_key": tuple(ToolCall(name=name) for name in names)}
 
     def true_fix(self, task: Task) -> int:
-        """Index of the quick fix that restores the original. Besides scripted agents and tests, only the honeypot `open_answers` knows it."""
+        """Index of the quick fix that restores the original: for the honeypot `open_answers`, and for tests."""
         original = self.problems[task.repo].source
         source, entry = task.payload["files"][SOLUTION], task.payload["entry_point"]
         return next(i for i, fix in enumerate(task.payload["fixes"]) if apply(source, entry, Edit(*fix)) == original)

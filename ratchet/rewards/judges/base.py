@@ -1,8 +1,8 @@
 """The judge itself, and how many items are judged: in batches, concurrently up to a limit, each content once.
 
-A judge that raises, hangs beyond its own deadline, or answers outside the rubric gives an invalid judgement with the
-reason, never a category; of a batch that fails, every item is tried alone. What was judged is remembered by the digest
-of judge and content; invalid judgements are not.
+A judge that raises, hangs beyond its own deadline or the caller's, or answers outside the rubric gives an invalid
+judgement with the reason, never a category; of a batch that fails, every item is tried alone, unless it did not answer
+at all. What was judged is remembered by the digest of judge and content; invalid judgements are not.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Protocol
 from pydantic import Field
 
 from ratchet.contracts.canonical import digest
-from ratchet.contracts.model import Contract
+from ratchet.contracts.model import Contract, revalidated
 from ratchet.contracts.score import Invalid, NotComputable, Quantity, Scored
+from ratchet.deadline import Overdue, described, within
 from ratchet.rewards.judges.rubric import Item, Rubric
 
 CONCURRENCY = 8
+CALL_S = 600.0
+"""Seconds after which a call is left behind; a judge in order gives up on its own before."""
 _FREE = {"calls": 0, "cost_usd": 0.0, "prompt_tokens": 0, "completion_tokens": 0}
 """What a remembered judgement costs."""
 
@@ -91,6 +94,7 @@ def judge_all(
     *,
     memory: Memory | None = None,
     concurrency: int = CONCURRENCY,
+    timeout_s: float = CALL_S,
     progress: Callable[[], object] | None = None,
 ) -> list[Judgement]:
     """Judge items, in order; equal contents are judged once.
@@ -100,6 +104,7 @@ def judge_all(
         items: what to grade.
         memory: what was judged before, by this or another process.
         concurrency: calls at one time.
+        timeout_s: seconds after which a call is left behind.
         progress: called once for every distinct content, from several threads.
     """
     wanted = {item.content_digest: item for item in items}
@@ -114,7 +119,7 @@ def judge_all(
     batches = [open_ones[at : at + judge.batch] for at in range(0, len(open_ones), judge.batch)]
 
     def one(batch: list[str]) -> list[Judgement]:
-        found = _captured(judge, [wanted[content] for content in batch])
+        found = _captured(judge, [wanted[content] for content in batch], timeout_s)
         for content, judgement in zip(batch, found, strict=True):
             if memory and judgement.invalid is None:
                 memory.write(digest([judge.digest, content]), judgement)
@@ -138,17 +143,18 @@ def score_of(judgement: Judgement, rubric: Rubric) -> Scored | Invalid:
     )
 
 
-def _captured(judge: Judge, items: Sequence[Item]) -> list[Judgement]:
+def _captured(judge: Judge, items: Sequence[Item], timeout_s: float) -> list[Judgement]:
     try:
-        found = judge.judge(items)
+        found = within(timeout_s, lambda: judge.judge(items))
         if len(found) != len(items):
             raise ValueError(f"{len(found)} judgements for {len(items)} items")
+        return [_inside(judge.rubric, revalidated(Judgement, judgement)) for judgement in found]
     except Exception as error:  # the one capture point: a failing judge is data, not a crash
-        if len(items) > 1:
-            return [one for item in items for one in _captured(judge, [item])]
+        # One that does not answer would cost the deadline again for every item.
+        if len(items) > 1 and not isinstance(error, Overdue):
+            return [one for item in items for one in _captured(judge, [item], timeout_s)]
         unknown = NotComputable(reason="the call failed before its usage was known")
-        return [Judgement(invalid=f"{type(error).__name__}: {error}", cost_usd=unknown)]
-    return [_inside(judge.rubric, judgement) for judgement in found]
+        return [Judgement(invalid=described(error), cost_usd=unknown) for _ in items]
 
 
 def _inside(rubric: Rubric, judgement: Judgement) -> Judgement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -41,8 +42,14 @@ class Grader:
 
     def ahead(self, works: Iterable[tuple[Task, Deliverable]]) -> None:
         """Judge many at once, in batches, so that `grade` finds them remembered. What fails is tried again there."""
-        if self.memory is not None:
-            judge_all(self.judge, [self.item_of(*work) for work in works], memory=self.memory)
+        if self.memory is None:
+            return
+        items = []
+        for work in works:
+            # What cannot be shown is invalid there, with its reason; here it must not cost the others their batch.
+            with contextlib.suppress(Exception):
+                items.append(self.item_of(*work))
+        judge_all(self.judge, items, memory=self.memory)
 
     def grade(self, task: Task, deliverable: Deliverable) -> Grade:
         """Grade one deliverable. What goes wrong makes the grade invalid."""

@@ -7,6 +7,7 @@ gives the same grade. An item that does not fit the model's context is invalid, 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,9 @@ class LocalJudge:
                 found.append(Judgement(invalid=f"it has {len(prompt)} tokens and the model reads {limit}"))
                 continue
             weighed = [(next(scores), category) for category in self.rubric.categories]
+            if not all(math.isfinite(score) for score, _ in weighed):
+                found.append(Judgement(invalid="a log-probability of its model is not finite"))
+                continue
             (best, category), (second, _) = sorted(weighed, reverse=True)[:2]
             found.append(
                 Judgement(
