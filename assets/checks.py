@@ -14,12 +14,13 @@ from assets.display import table
 from assets.evaluation import heldout_rows, heldout_scorecard
 from assets.intake import rights_ledger, trajectories
 from assets.release import production_policy, release_decision
-from assets.rewards import reward_audit
+from assets.rewards import judge_calibration, reward_audit
 from assets.splits import contamination_report, split_lock
+from ratchet.contracts.score import NotComputable
 from ratchet.errors import EvaluationError, IntegrityError, SplitError
 from ratchet.evaluation.format import percent
 from ratchet.intake import index
-from ratchet.loop import affected, data, deciding, judging
+from ratchet.loop import affected, data, deciding, judge, judging
 from ratchet.release.states import SERVING
 from ratchet.rights import Ledger
 from resources.expectations import check_index
@@ -96,6 +97,27 @@ def reward_audit_passed(context: dg.AssetCheckExecutionContext, home: Home) -> d
     # Dagster stops a run at a blocking check that fails as an error, and goes on after one that fails as a warning.
     severity = dg.AssetCheckSeverity.WARN if wanted else dg.AssetCheckSeverity.ERROR
     return verdict(audit.passed, why, rows, severity, audit=audit.digest)
+
+
+@dg.asset_check(asset=judge_calibration)
+def kappa_above_floor(context: dg.AssetCheckExecutionContext, home: Home) -> dg.AssetCheckResult:
+    """Kappa of judge and experts can be computed, on enough labels, and reaches the floor.
+
+    A failure is a warning where the judge has no weight; where it has, training refuses by itself.
+    """
+    with home.run(context.partition_key) as run:
+        section = run.manifest.reward.judge
+        found = judge.open_calibration(run) if section else None
+    if section is None or found is None:
+        return verdict(section is None, judge.NONE if section is None else "there is no calibration")
+    seen, rule = found.agreement, found.rule
+    enough = seen.n >= rule.min_labels and not isinstance(seen.kappa, NotComputable)
+    reached = enough and not isinstance(seen.kappa, NotComputable) and seen.kappa >= rule.floor
+    figure = seen.kappa if isinstance(seen.kappa, NotComputable) else f"{seen.kappa:.3f}"
+    note = "simulated labels" if found.simulated else "labels by persons"
+    why = f"kappa {figure}, floor {rule.floor:g}, {seen.n} {note}, at least {rule.min_labels} needed"
+    severity = dg.AssetCheckSeverity.ERROR if section.weight else dg.AssetCheckSeverity.WARN
+    return verdict(reached, why, judge.companions(found), severity, simulated=found.simulated)
 
 
 @dg.asset_check(asset=heldout_rows, blocking=True)

@@ -173,6 +173,33 @@ def acceptance(estimates: Sequence[tuple[str, Row]]) -> str | None:
     return image(figure, "acceptance with intervals")
 
 
+def intervals(estimates: Sequence[tuple[str, Mapping[str, Any]]], label: str, floor: float) -> str | None:
+    """Agreement of a judge and its companions, each with its interval where it has one; None where none is a number.
+
+    Args:
+        estimates: name of the figure, and `value`, `low` and `high`.
+        label: what stands under the axis.
+        floor: where a dashed line is drawn.
+    """
+    points = [(name, one) for name, one in estimates if _number(one.get("value"))]
+    if not points:
+        return None
+    figure = _figure(6.0, 0.8 + 0.35 * len(points))
+    axes = figure.add_subplot(1, 1, 1)
+    for at, (_, one) in enumerate(points):
+        axes.plot(one["value"], at, "o", color="C0")
+        if _number(one.get("low")) and _number(one.get("high")):
+            axes.plot([one["low"], one["high"]], [at, at], color="C0", linewidth=2)
+        axes.annotate(f"{one['value']:.3f}", (one["value"], at), (0, 5), textcoords="offset points")
+    axes.axvline(floor, color="C3", linestyle="--", linewidth=1)
+    axes.set_yticks(range(len(points)), [name for name, _ in points])
+    axes.set_ylim(-0.6, len(points) - 0.2)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    axes.grid(axis="x", alpha=0.3)
+    return image(figure, "agreement of the judge")
+
+
 def image(figure: Figure, title: str) -> str:
     """A figure as markdown with the PNG inside, so that it needs no file and no server."""
     buffer = io.BytesIO()

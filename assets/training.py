@@ -10,7 +10,7 @@ import dagster as dg
 
 from assets.display import curves, flat, result, stage_metadata
 from assets.partitions import across, experiments
-from assets.rewards import reward_audit
+from assets.rewards import judge_calibration, reward_audit
 from assets.splits import contamination_report
 from ratchet.contracts.canonical import digest
 from ratchet.loop import learning
@@ -64,7 +64,7 @@ def dpo_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeR
     group_name="training",
     owners=["team:training"],
     kinds={"transformers", "trl"},
-    deps=[sft_policy, contamination_report, reward_audit],
+    deps=[sft_policy, contamination_report, reward_audit, judge_calibration],
     pool="trainer",
 )
 def grpo_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dagster as dg
 
+from assets.rewards import RECALIBRATE
+
 IMPROVEMENT = (
     "contamination_report",
     "reward_audit",
+    "judge_calibration",
+    "judge_disagreements",
     "baseline_policy",
     "sft_policy",
     "dpo_policy",
@@ -53,6 +57,14 @@ sweep_retention = dg.define_asset_job(
     executor_def=dg.in_process_executor,
 )
 
+recalibrate_judge = dg.define_asset_job(
+    "recalibrate_judge",
+    selection=dg.AssetSelection.assets("judge_calibration", "judge_disagreements"),
+    description="Make and calibrate the next generation of the judge, on labels that no earlier one was calibrated on.",
+    executor_def=dg.in_process_executor,
+    tags={RECALIBRATE: "asked for by a person"},
+)
+
 LOOP = (prepare_experiment, ingest_trajectories, improve_policy)
 """The whole loop of one experiment, in order; the middle one runs by tenant."""
-JOBS = (*LOOP, retrain_policy, sweep_retention)
+JOBS = (*LOOP, retrain_policy, sweep_retention, recalibrate_judge)

@@ -13,6 +13,7 @@ import dagster as dg
 from assets.display import incidents, table
 from assets.partitions import experiments
 from pipelines.jobs import retrain_policy
+from pipelines.judge_sensor import judge_drift
 from ratchet.errors import RatchetError
 from ratchet.loop import affected, retraining
 from ratchet.loop.context import Run
@@ -217,4 +218,4 @@ def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
         yield ledger, registry, tenant, experiment
 
 
-SENSORS = (new_trajectories, rights_withdrawn, registry_review, registry_reconciler)
+SENSORS = (new_trajectories, rights_withdrawn, registry_review, registry_reconciler, judge_drift)

@@ -23,10 +23,17 @@ ASSETS = {
     "landing_logs": ("splits", "experiments", "sandbox", {"split_lock"}),
     "contamination_report": ("splits", "experiments", None, {"split_lock", "trajectories", "rights_ledger"}),
     "reward_audit": ("rewards", "experiments", "sandbox", {"split_lock"}),
+    "judge_calibration": ("rewards", "experiments", "trainer", {"split_lock", "trajectories", "rights_ledger"}),
+    "judge_disagreements": ("rewards", "experiments", None, {"judge_calibration"}),
     "baseline_policy": ("training", "experiments", None, {"contamination_report"}),
     "sft_policy": ("training", "experiments", "trainer", {"baseline_policy", "contamination_report", "trajectories"}),
     "dpo_policy": ("training", "experiments", "trainer", {"sft_policy", "contamination_report", "trajectories"}),
-    "grpo_policy": ("training", "experiments", "trainer", {"sft_policy", "contamination_report", "reward_audit"}),
+    "grpo_policy": (
+        "training",
+        "experiments",
+        "trainer",
+        {"sft_policy", "contamination_report", "reward_audit", "judge_calibration"},
+    ),
     "heldout_rows": (
         "evaluation",
         "experiments",
@@ -54,6 +61,7 @@ CHECKS = BLOCKING | {
     "rights_ledger:no_affected_version_serves",
     "trajectories:rights_hold",
     "trajectories:index_meets_expectations",
+    "judge_calibration:kappa_above_floor",
     "heldout_scorecard:no_invalid_excess",
     "release_decision:every_rule_of_the_decision_is_computable",
     "production_policy:registry_matches_ledger",
@@ -83,6 +91,7 @@ JOBS = {
     "improve_policy": set(IMPROVEMENT),
     "retrain_policy": IMPROVEMENT | {"task_catalogue", "split_lock"},
     "sweep_retention": {"rights_ledger", "retention_sweep"},
+    "recalibrate_judge": {"judge_calibration", "judge_disagreements"},
 }
 
 
@@ -128,7 +137,7 @@ def test_the_schedules_and_the_sensors_are_these_and_only_those_of_the_rights_st
     assert schedule.cron_schedule == "0 2 * * *"
     assert schedule.job_name == "improve_policy"
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
-    for name in ("new_trajectories", "registry_review", "registry_reconciler"):
+    for name in ("new_trajectories", "registry_review", "registry_reconciler", "judge_drift"):
         assert defs.resolve_sensor_def(name).default_status is dg.DefaultSensorStatus.STOPPED
     sweep = defs.resolve_schedule_def("daily_retention_sweep")
     assert (sweep.cron_schedule, sweep.job_name) == ("0 1 * * *", "sweep_retention")
@@ -136,7 +145,7 @@ def test_the_schedules_and_the_sensors_are_these_and_only_those_of_the_rights_st
     assert defs.resolve_sensor_def("rights_withdrawn").default_status is dg.DefaultSensorStatus.RUNNING
     repository = defs.get_repository_def()
     assert len(repository.schedule_defs) == 2
-    assert len(repository.sensor_defs) == 4
+    assert len(repository.sensor_defs) == 5
 
 
 def test_the_definitions_are_valid() -> None:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import ratchet
-from ratchet.cli import doctor, ingest, release, report, rights, run, splits, ui
+from ratchet.cli import doctor, ingest, judge, release, report, rights, run, splits, ui
 from ratchet.errors import RatchetError
 
 REFUSED = 2
@@ -62,4 +62,5 @@ release.register(app)
 app.add_typer(rights.app, name="rights")
 app.add_typer(splits.app, name="contamination")
 app.add_typer(splits.locks, name="splits")
+app.add_typer(judge.app, name="judge")
 app.command()(ui.ui)

@@ -18,6 +18,7 @@ from ratchet.intake import write_atif
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.data import certificate, demonstrations, landing, open_audit
 from ratchet.loop.intake import ingest_landing
+from ratchet.loop.judge_drift import require_calibrated
 from ratchet.loop.lineage import record_base, record_training
 from ratchet.loop.playing import kept, played, told_of
 from ratchet.methods import base as methods
@@ -132,8 +133,10 @@ def _failed(run: Run, section: MethodSection, policy: Policy) -> dict[str, Any]:
 def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[str, dict[str, str]]:
     """Authorise what the method reads, and certify it. Returns the dataset's place in the store, and digests."""
     needs = methods.method(section.method).NEEDS
+    paid_by = None
     if needs == "tasks":
         _refuse_exploitable(run, section)
+        paid_by = require_calibrated(run)
     if needs == "demonstrations":
         dataset = demonstrations(
             run, section.data.policies, accepted_only=section.data.accepted_only, purpose=PURPOSES[needs]
@@ -153,6 +156,7 @@ def _learning_data(run: Run, section: MethodSection, parent: Policy) -> tuple[st
         "certificate": certified.name,
         "certificate_digest": certified.certificate.digest,
         "corpus": certified.corpus,
+        **({"judge_calibration": paid_by.digest} if paid_by else {}),
         "record": record_training(run, section.name, section.method, parent, dataset, reads=needs != "tasks"),
     }
 

@@ -9,6 +9,7 @@ two ledgers. Weights are no content either, and nobody claims that they have unl
     report.json, reports/*.html              made anew from scorecards, then with the rights as they are
     work/<experiment>/                       logs of training processes, intermediate state
     cache/executions.db                      outputs of programs, among them those of the logs; only a memory
+    cache/judgements.db                      what judges said about work in the logs, and why; only a memory
     logs/                                    what the servers of `ratchet ui` printed
 """
 
@@ -93,9 +94,9 @@ def listed(scope: Scope) -> Iterator[Item]:
         if work.exists():
             size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
             yield Item("training work", _name(scope, work), size, "logs and intermediate state of training processes")
-    cache = _cache(scope)
-    if cache.exists() and _rows(cache):
-        yield Item("cache", _name(scope, cache), cache.stat().st_size, "may hold outputs of programs in the logs")
+    for cache, held, why in _caches(scope):
+        if cache.exists() and _rows(cache, held):
+            yield Item("cache", _name(scope, cache), cache.stat().st_size, why)
     for path in sorted((scope.home / "logs").glob("*")):
         if path.is_file() and path.stat().st_size:
             yield _file(scope, path, "server log", "may quote what was shown")
@@ -110,8 +111,9 @@ def emptied(scope: Scope) -> None:
         store.delete(f"experiments/{run_id}/report.json")
         (scope.home / "reports" / f"{run_id}.html").unlink(missing_ok=True)
         shutil.rmtree(scope.home / "work" / run_id, ignore_errors=True)
-    if _cache(scope).exists():
-        _forget(_cache(scope))
+    for cache, held, _ in _caches(scope):
+        if cache.exists():
+            _forget(cache, held)
     for path in (scope.home / "logs").glob("*"):
         # Not removed: a server may be writing to it, and would go on in a file that nobody finds.
         with path.open("r+b") as file:
@@ -140,8 +142,11 @@ def _marks(scope: Scope) -> str:
     return f"{scope.tenant}/landed/{_landing(scope).name}"
 
 
-def _cache(scope: Scope) -> Path:
-    return scope.home / "cache" / "executions.db"
+def _caches(scope: Scope) -> Iterator[tuple[Path, str, str]]:
+    """File, table and content of every memory that a home's processes share."""
+    folder = scope.home / "cache"
+    yield folder / "executions.db", "executions", "may hold outputs of programs in the logs"
+    yield folder / "judgements.db", "judgements", "may hold what a judge said about work in the logs"
 
 
 def _certificates(scope: Scope, store: Store) -> Iterator[str]:
@@ -167,16 +172,16 @@ def _apart(run: Run, grant_id: str) -> set[str]:
     return found
 
 
-def _rows(cache: Path) -> int:
+def _rows(cache: Path, held: str) -> int:
     with contextlib.closing(sqlite3.connect(cache, timeout=60.0)) as connection:
-        found: int = connection.execute("SELECT count(*) FROM executions").fetchone()[0]
+        found: int = connection.execute(f"SELECT count(*) FROM {held}").fetchone()[0]
         return found
 
 
-def _forget(cache: Path) -> None:
+def _forget(cache: Path, held: str) -> None:
     with contextlib.closing(sqlite3.connect(cache, timeout=60.0, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("DELETE FROM executions")
+        connection.execute(f"DELETE FROM {held}")
     vacuum(cache)
 
 

@@ -20,6 +20,7 @@ from ratchet.contracts.training import TokenSample, samples
 from ratchet.contracts.trajectory import Trajectory
 from ratchet.intake import trajectories
 from ratchet.loop.context import Run, reopen_run
+from ratchet.loop.judge_drift import grader_of, require_calibrated
 from ratchet.loop.learning import open_policy
 from ratchet.loop.playing import THREADS
 from ratchet.methods import base as methods
@@ -42,12 +43,12 @@ def train(arguments: dict[str, Any]) -> dict[str, Any]:
     with reopen_run(Path(arguments["home"]), arguments["run_id"]) as run:
         dataset = reopen(run.store.read(arguments["dataset"]), arguments["dataset"])
         open_certificate(run.store, arguments["certificate"]).require(run.lock.digest, arguments["corpus"])
-        guard = _guard(run, dataset)
+        method = methods.method(section.method)
+        guard = _guard(run, dataset, judged=method.NEEDS == "tasks")
         guard()
         parent = open_policy(run, "baseline" if section.start == "base" else section.start)
         model, tokenizer = load(verified(run.store, parent.checkpoint, parent.weights_digest))
         rendering = Rendering(tokenizer)
-        method = methods.method(section.method)
         settings = methods.parse(method.Settings, section.settings, f"methods.{section.name}.settings")
         with ThreadPoolExecutor(THREADS) as pool:
             if method.NEEDS == "tasks":
@@ -123,10 +124,14 @@ def _pair(good: TokenSample, bad: TokenSample) -> PairSample:
     )
 
 
-def _guard(run: Run, dataset: AuthorisedDataset) -> Callable[[], None]:
+def _guard(run: Run, dataset: AuthorisedDataset, *, judged: bool) -> Callable[[], None]:
+    """Ask the rights ledger again, and where a judge pays, whether it is still calibrated."""
+
     def guard() -> None:
         run.rights.refresh()
         recheck(run.rights, dataset, run.now())
+        if judged:
+            require_calibrated(run)
 
     return guard
 
@@ -158,6 +163,7 @@ def _task_stream(
 ) -> tuple[list[str], Callable[[Any, list[str], int], list[RolloutSample]]]:
     by_id = {task.task_id: task for task in run.training_tasks()}
     harness = open_policy(run, "baseline").harness
+    grader = grader_of(run)
     decoding = Decoding(temperature=temperature, max_tokens_per_turn=harness.decoding.max_tokens_per_turn)
 
     def sampler(model: Any, task_ids: list[str], step: int) -> list[RolloutSample]:
@@ -167,7 +173,9 @@ def _task_stream(
         def play(some: Sequence[Request]) -> list[Rollout]:
             return run_batch(model, rendering, run.environment, harness, some, salt=salt, decoding=decoding, pool=pool)
 
-        judged = attempt_all(run.environment, requests, run.manifest.reward, play, pool, run.manifest.invalid_retries)
+        judged = attempt_all(
+            run.environment, requests, run.manifest.reward, play, pool, run.manifest.invalid_retries, grader
+        )
         seen = faults(judged)
         if seen.invalid or seen.mended:
             say(f"  {section.name} step {step + 1}: {seen}")

@@ -64,6 +64,10 @@ class Labels:
             found += [Label.model_validate_json(line) for line in data.splitlines()]
         return [label for label in found if label.rubric_version == self.rubric.version]
 
+    def head(self) -> str | None:
+        """What stands for the labels as they are now; it moves with every addition."""
+        return self.store.pointer(f"{self._base}/head")
+
     def add(self, labels: Iterable[Label]) -> int:
         """Add labels and return how many are new: a rater's later word on the same item replaces the earlier one.
 
