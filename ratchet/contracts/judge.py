@@ -29,10 +29,13 @@ class JudgeFit(Contract):
     vocabulary: int = Field(default=600, ge=300, description="Tokens of the byte-level BPE.")
     width: int = Field(default=64, ge=8, multiple_of=8, description="Width of the model.")
     layers: int = Field(default=2, ge=1, description="Its layers.")
-    context: int = Field(default=512, ge=64, description="Longest item in tokens; longer ones are passed over.")
+    context: int = Field(default=1024, ge=64, description="Longest item in tokens; longer ones are passed over.")
     epochs: int = Field(default=6, ge=1, description="Passes over the labels.")
     batch_size: int = Field(default=16, ge=1, description="Items per step.")
     lr: float = Field(default=2e-3, gt=0, description="Peak learning rate, with a linear decay to 0.")
+    hardened: bool = Field(
+        default=True, description="Fit also to copies of the works with praise, orders and filler around them."
+    )
 
 
 class DriftRule(Contract):

@@ -174,16 +174,19 @@ def judge_checkpoint(run: Run) -> Stage:
         what = digest(section.endpoint)
         return stage("judge_checkpoint", True, f"{section.endpoint.model} behind an endpoint", what)
     from ratchet.rewards.judges.fitting import fit_judge
+    from ratchet.rewards.judges.hardening import hardened
 
     def make() -> dict[str, Any]:
-        labels, folder = chosen_labels(run, "tuning"), run.home / "work" / run.manifest.run_id / "judge"
+        items, labels = corpus(run).items, chosen_labels(run, "tuning")
+        if section.fit.hardened:
+            items, labels = hardened(items, labels, rubric_of(run).categories, seed=run.manifest.seed)
+        folder = run.home / "work" / run.manifest.run_id / "judge"
         shutil.rmtree(folder, ignore_errors=True)
         batches = -(-len({label.item_id for label in labels}) // section.fit.batch_size)
         with progress(f"judge of {section.rubric}", section.fit.epochs * batches) as tick:
             losses = fit_judge(
-                rubric_of(run), corpus(run).items, labels, folder, section.fit,
-                seed=run.manifest.seed, progress=tick,
-            )  # fmt: skip
+                rubric_of(run), items, labels, folder, section.fit, seed=run.manifest.seed, progress=tick
+            )
         weights = run.store.publish_folder(folder, run.name(place(run, "checkpoint")))
         return {"weights": weights, "losses": losses}
 
