@@ -62,8 +62,11 @@ def test_a_calibration_is_made_once_and_says_that_its_labels_are_simulated(run: 
     calls = len(server.seen)
     again = judge.judge_calibration(run)
     found = judge.open_calibration(run)
-    assert found is not None and found.passed and found.simulated
-    assert again.reused and "simulated" in again.summary
+    assert found is not None
+    assert found.passed
+    assert found.simulated
+    assert again.reused
+    assert "simulated" in again.summary
     assert all(row["labels"] == "simulated" for row in again.rows if not row["figure"].startswith("bias"))
     assert len(server.seen) == calls
 
@@ -105,7 +108,7 @@ def test_drift_freezes_and_stops_the_training_that_needs_the_judge(run: Run, ser
     look = drift(run, server)
     assert look.check.state == "freeze"
     assert look.became_wrong > 0
-    with pytest.raises(TrainingError, match="FROZEN, check 1: freeze.*simulated labels.*recalibrate_judge"):
+    with pytest.raises(TrainingError, match=r"FROZEN, check 1: freeze.*simulated labels.*recalibrate_judge"):
         judge_drift.require_calibrated(run)
     with pytest.raises(TrainingError, match="FROZEN"):
         judge_drift.grader_of(run)
@@ -115,7 +118,8 @@ def test_a_judge_in_order_is_not_frozen_and_a_label_counts_in_one_look_only(run:
     assert judge_drift.look(run) is None
     judge.labels_of(run).add(by_an_expert(run, 14))
     look = judge_drift.look(run)
-    assert look is not None and look.check.n == 14
+    assert look is not None
+    assert look.check.n == 14
     assert look.check.state in ("ok", "warn")
     assert judge_drift.look(run) is None
     assert judge_drift.require_calibrated(run) is not None
@@ -162,7 +166,8 @@ def test_the_queue_goes_out_with_both_reasons_and_comes_back_as_labels(run: Run,
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
     differ = [row for row in rows if row["why"] == "judge and experts differ"]
-    assert differ and len(rows) - len(differ) == 2
+    assert differ
+    assert len(rows) - len(differ) == 2
     assert all(row["judge_reason"] and row["expert_reason"] and row["work"] for row in differ)
     assert {row["labels_are"] for row in differ} <= {"simulated", "by persons"}
     rows[0] |= {"category": "poor", "rater": "boris", "reason": "two changes in one"}
@@ -201,7 +206,8 @@ def test_the_sensor_freezes_once_and_asks_for_one_recalibration(run: Run, server
         assert [one.partition_key for one in second.run_requests or ()] == [run.manifest.run_id]
         assert [event.metadata["state"].value for event in second.asset_events] == ["freeze"]
         third = tick(instance, second.cursor)
-        assert not third.run_requests and not third.asset_events
+        assert not third.run_requests
+        assert not third.asset_events
     with pytest.raises(TrainingError, match="FROZEN"):
         judge_drift.require_calibrated(run)
 
