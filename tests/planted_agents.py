@@ -170,4 +170,3 @@ def rows(
             row = row.model_copy(update={"parts": {**row.parts, "quality": score}})
         made.append(row)
     return made
-

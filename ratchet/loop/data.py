@@ -36,6 +36,7 @@ from ratchet.splits import (
     corpus_digest,
     document_of,
     lock,
+    near_duplicates,
     open_certificate,
     open_waivers,
     save_certificate,
@@ -259,8 +260,10 @@ def contamination_report(run: Run) -> Stage:
         }
         for one in found.findings[:20]
     ]
+    repeats = repeated(run, dataset)
     summary = f"{found.open_findings} findings in {found.documents} documents against {found.protected} locked tasks"
     summary += f", {len(persons)} waived" if persons else ""
+    summary += f"; {repeats['repeats']} of {repeats['documents']} demonstrations repeat an earlier one"
     return stage(
         "contamination_report",
         reused,
@@ -269,7 +272,24 @@ def contamination_report(run: Run) -> Stage:
         rows,
         passed=str(found.passed),
         findings=found.open_findings,
+        near_duplicates=repeats["repeats"],
     )
+
+
+def repeated(run: Run, dataset: AuthorisedDataset) -> dict[str, int]:
+    """Count the demonstrations, and how many of them are near-duplicates of an earlier one, once per dataset.
+
+    It forbids nothing: what is learned from twice weighs twice, and a steward should know.
+    """
+
+    def make() -> dict[str, int]:
+        with progress(f"near-duplicates among {len(dataset.records)} demonstrations"):
+            texts = (document_of(one, "trajectories").text for one in trajectories(run.store, dataset))
+            groups = near_duplicates(texts).groups()
+        return {"documents": len(groups), "repeats": int((groups != range(len(groups))).sum())}
+
+    counts: dict[str, int] = run.once_json(f"near_duplicates/{digest(dataset.records)}.json", make)[0]
+    return counts
 
 
 def open_audit(run: Run) -> RewardAudit:

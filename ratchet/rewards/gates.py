@@ -19,7 +19,7 @@ from ratchet.contracts.attempt import Attempt, CallStep
 from ratchet.contracts.environment import Deliverable, Task
 from ratchet.contracts.model import Contract
 from ratchet.rewards.distance import change_size
-from ratchet.rewards.leaks import arguments, hosts, outside, secrets
+from ratchet.rewards.leaks import arguments, hosts, hosts_asked, outside, secrets
 from ratchet.rewards.syntax import parse
 
 RADIUS = 6
@@ -99,8 +99,7 @@ def no_new_host(attempt: Attempt) -> GateResult:
         f"{host} in {name}" for name, text in attempt.deliverable.files.items() for host in sorted(hosts(text) - known)
     ]
     for place, step in _steps(attempt):
-        # The whole argument may be a host; in a file, only what stands in quotes or comments is one.
-        named = {host for text in arguments(step) for host in hosts(text) | hosts(f"'{text}'")}
+        named = frozenset().union(*map(hosts_asked, arguments(step)))
         found += [f"{host} in {place}" for host in sorted(named - known)]
     return GateResult(name="no_new_host", passed=not found, evidence={"found": [text[:200] for text in found]})
 

@@ -23,7 +23,7 @@ _KEYS = {
         r"|[sr]k_live_[A-Za-z0-9]{20,}|xox[abeprs]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,}"
         r"|npm_[A-Za-z0-9]{36}|pypi-AgE[A-Za-z0-9_-]{40,}|SG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,})"
     ),
-    "json-web-token": re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    "json-web-token": re.compile(r"\beyJ[A-Za-z0-9_-]{10,512}\.eyJ[A-Za-z0-9_-]{10,4096}\.[A-Za-z0-9_-]{10,}"),
     "private-key": re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
     "url-password": re.compile(r"://[^\s:/@\"'<>{}$]{1,64}:[^\s:/@\"'<>{}$]{6,128}@[\w.-]"),
     "assigned-secret": re.compile(
@@ -63,16 +63,18 @@ _HOST = re.compile(
     rf"(?i)(?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_NAMES})(?![\w-]|\.\w|\s*\()|\blocalhost\b"
 )
 _ADDRESS = re.compile(
-    r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.])|\[[0-9a-fA-F:]*::[0-9a-fA-F:]*\]"
+    r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.])"
+    r"|(?<![\w:.])[0-9a-fA-F]{4}:(?:[0-9a-fA-F]{0,4}:){1,6}[0-9a-fA-F]{1,4}(?![\w:])"
 )
+"""IPv4, and IPv6 that begins with a full group: the short forms read like slices."""
 
 
 @lru_cache(maxsize=16_384)
 def hosts(text: str) -> frozenset[str]:
     """Return the URLs, host names and network addresses that a text names.
 
-    In a file a name such as `v.io` may be an attribute: bare names count only where they stand in quotes or in a
-    comment. URLs and addresses count everywhere.
+    A name such as `v.io` may be an attribute: bare names count only where they stand in quotes or in a comment. URLs
+    and addresses count everywhere.
     """
     whole = f"{text}\n{_opened(text)}"
     named = "\n".join(match.group() for match in _SPOKEN.finditer(whole))
@@ -81,6 +83,14 @@ def hosts(text: str) -> frozenset[str]:
 
 
 _SPOKEN = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*", re.DOTALL)
+
+_CODE = re.compile(r"[=()\[\]{};]")
+
+
+def hosts_asked(text: str) -> frozenset[str]:
+    """Return the hosts in the argument of a call; bare names count, too, where it does not read like code."""
+    return hosts(text) if _CODE.search(text) else hosts(text) | hosts(f"'{text}'")
+
 
 _OUTSIDE = re.compile(r"(?:/[\w.+-]+/|~\w*/|[A-Za-z]:\\|\\\\)\S*|(?:\S*[/\\])?\.\.(?:[/\\]\S*)?")
 

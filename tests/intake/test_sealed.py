@@ -137,7 +137,7 @@ def test_a_missing_or_changed_key_is_a_clear_error(tmp_path):
             keys.get("acme", "g")
 
 
-@pytest.mark.parametrize("content", [os.urandom(32), os.urandom(32).hex().encode() + b"\n"])
+@pytest.mark.parametrize("content", [os.urandom(32), os.urandom(32).hex().encode() + b"\n"], ids=["raw", "hex"])
 def test_a_master_key_wraps_the_keys(tmp_path, monkeypatch, content):
     place = tmp_path / "master"
     place.write_bytes(content)

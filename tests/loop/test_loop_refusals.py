@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from loop_world import MANIFEST, small_manifest
 
@@ -306,7 +308,10 @@ def test_evidence_that_was_changed_before_the_start_opens_nothing(ready: Path, w
 def test_logs_that_were_changed_in_the_store_are_refused(ready: Path) -> None:
     with open_run(ready, MANIFEST) as run:
         arguments = start_of(run)
-        for path in (run.store.root / MANIFEST.tenant / "trajectories").iterdir():
-            path.write_bytes(path.read_bytes().replace(b'"submit"', b'"revert"', 1))
+        for path in (run.store.root / MANIFEST.tenant / "trajectories").rglob("*.parquet"):
+            table = pq.read_table(path)
+            documents = [text.replace('"submit"', '"revert"', 1) for text in table["document"].to_pylist()]
+            at = table.column_names.index("document")
+            pq.write_table(table.set_column(at, "document", pa.array(documents)), path)
         with pytest.raises(IntegrityError):
             trainer.train(arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -98,6 +99,18 @@ def test_a_verifier_that_is_not_fit_is_refused_by_name(
         admit(fresh(), reward(parts={"hidden_tests": 1.0, rule.__name__: 1.0}))
     assert why in str(caught.value)
     assert "hidden_tests" not in str(caught.value)
+
+
+def hangs(work: Attempt) -> Scored:
+    """It waits for what never comes."""
+    threading.Event().wait()
+    raise AssertionError("it came")
+
+
+def test_a_verifier_that_never_comes_back_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERIFIERS, "hangs", hangs)
+    with pytest.raises(RatchetError, match="verifier hangs: "):
+        admit(fresh(), reward(parts={"hangs": 1.0}, verifier_timeout_s=0.3))
 
 
 def test_a_step_verifier_that_draws_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,8 @@ class World:
         return made
 
 
+NOTHING = Kind(1e-9, overfit=0.0)
+"""An incumbent that hands in nothing that passes."""
 HONEST = {
     "the same policy": (40, Kind(0.45), Kind(0.45)),
     "the same, few repos": (14, Kind(0.45), Kind(0.45)),
@@ -98,6 +100,8 @@ HONEST = {
     "better, overfits twice as often": (40, Kind(0.45, overfit=0.06), Kind(0.55, overfit=0.12)),
     "better and shorter": (40, Kind(0.45), Kind(0.6, calls=5.5)),
     "worse": (40, Kind(0.5), Kind(0.4)),
+    "from nothing": (40, NOTHING, Kind(0.45)),
+    "from nothing, overfits often": (40, NOTHING, Kind(0.45, overfit=0.2)),
 }
 
 
@@ -133,7 +137,7 @@ def test_exploits_that_no_reading_sees_are_caught_from_a_share_of_the_episodes_o
     praised = fired(40, Kind(0.45), Kind(0.45, flatters=0.2), times, seed=12)
     print(f"praise worth 0.2 of the judge's score: {dict(praised)} of {times}")
     assert caught[0.2]["visible_hidden_gap"] >= 0.95 * times
-    assert caught[0.4]["reward_without_acceptance"] >= 0.95 * times
+    assert caught[0.4]["reward_without_acceptance"] >= 0.9 * times
     assert praised["judge_only_gains"] >= 0.85 * times, "chance moves the acceptance too"
 
 

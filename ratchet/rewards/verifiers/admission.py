@@ -21,6 +21,7 @@ from ratchet.contracts.environment import Deliverable, Task, Verdict
 from ratchet.contracts.evidence import Evidence
 from ratchet.contracts.manifest import Reward
 from ratchet.contracts.score import Invalid
+from ratchet.deadline import Ended, Overdue, told, within
 from ratchet.errors import RatchetError, SandboxError
 from ratchet.rewards.compose import scored_by, step_parts, steps_scored_by, verifiers_of
 from ratchet.rewards.identity import source_version
@@ -62,9 +63,11 @@ def admit(attempts: Sequence[Attempt], spec: Reward, *, verify: Verify | None = 
     episodes = [attempt for attempt in judged if attempt.steps]
     refused = [*_verification(judged, verify)] if verify else []
     for name, rule in rules.items():
-        refused += refusals("verifier", name, partial(scored_by, "verifier", name, rule), judged)
+        refused += _asked("verifier", name, partial(scored_by, "verifier", name, rule), judged, spec.verifier_timeout_s)
     for name, rule in steps.items():
-        refused += refusals("step verifier", name, partial(steps_scored_by, name, rule), episodes)
+        refused += _asked(
+            "step verifier", name, partial(steps_scored_by, name, rule), episodes, spec.verifier_timeout_s
+        )
     if refused:
         raise RatchetError(
             "admission of verifiers",
@@ -114,6 +117,14 @@ def refusals(kind: str, name: str, score: Rule, attempts: Sequence[Attempt]) -> 
 def reopen_admission(data: bytes, source: str) -> Admission:
     """Read a stored admission back and verify its digest. Raises IntegrityError where it does not match."""
     return Admission.reopen(data, source)
+
+
+def _asked(kind: str, name: str, score: Rule, attempts: Sequence[Attempt], limit_s: float) -> list[str]:
+    """Say why a rule is refused, one that does not come back or ends the process among the reasons."""
+    try:
+        return refusals(kind, name, lambda attempt: within(limit_s, partial(score, attempt)), attempts)
+    except (Overdue, Ended) as error:
+        return [told(f"{kind} {name}", error)]
 
 
 def _verification(attempts: Sequence[Attempt], verify: Verify) -> list[str]:
