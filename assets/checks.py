@@ -108,15 +108,17 @@ def kappa_above_floor(context: dg.AssetCheckExecutionContext, home: Home) -> dg.
     with home.run(context.partition_key) as run:
         section = run.manifest.reward.judge
         found = judge.open_calibration(run) if section else None
-    if section is None or found is None:
-        return verdict(section is None, judge.NONE if section is None else "there is no calibration")
+    if section is None:
+        return verdict(True, judge.NONE)
+    severity = dg.AssetCheckSeverity.ERROR if section.weight else dg.AssetCheckSeverity.WARN
+    if found is None:
+        return verdict(False, "there is no calibration", severity=severity)
     seen, rule = found.agreement, found.rule
     enough = seen.n >= rule.min_labels and not isinstance(seen.kappa, NotComputable)
     reached = enough and not isinstance(seen.kappa, NotComputable) and seen.kappa >= rule.floor
     figure = seen.kappa if isinstance(seen.kappa, NotComputable) else f"{seen.kappa:.3f}"
     note = "simulated labels" if found.simulated else "labels by persons"
     why = f"kappa {figure}, floor {rule.floor:g}, {seen.n} {note}, at least {rule.min_labels} needed"
-    severity = dg.AssetCheckSeverity.ERROR if section.weight else dg.AssetCheckSeverity.WARN
     return verdict(reached, why, judge.companions(found), severity, simulated=found.simulated)
 
 

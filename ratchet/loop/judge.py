@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.contracts.judge import JudgeSection
 from ratchet.contracts.score import NotComputable
-from ratchet.errors import ManifestError
+from ratchet.errors import ManifestError, RatchetError
 from ratchet.intake import trajectories
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.data import demonstrations
@@ -217,17 +217,25 @@ def open_calibration(run: Run, of: int | None = None) -> JudgeCalibration | None
 
 
 def judge_calibration(run: Run) -> Stage:
-    """Audit the judge's biases, hold it against the calibration labels, and judge the anchors, once a generation."""
+    """Audit the judge's biases, hold it against the calibration labels, and judge the anchors, once a generation.
+
+    Raises:
+        RatchetError: it could not be calibrated, and has weight. One without weight stops no loop: the stage says why.
+    """
     if run.manifest.reward.judge is None:
         return stage("judge_calibration", True, NONE, [])
-    judge_labels(run)
-    judge_checkpoint(run)
-    reused = True
-    if open_calibration(run) is None:
-        reused = False
-        _calibrated(run, open_judge(run), corpus(run).items)
     found = open_calibration(run)
-    assert found is not None
+    reused = found is not None
+    if found is None:
+        try:
+            judge_labels(run)
+            judge_checkpoint(run)
+            found = _calibrated(run, open_judge(run), corpus(run).items)
+        except RatchetError as error:
+            if section_of(run).weight:
+                raise
+            why = f"the judge was not calibrated; weight 0, so nothing waits for it: {error}"
+            return stage("judge_calibration", False, why, why, passed="False", weight=0.0)
     report = bias.reopen_report(run.store.read(run.name(place(run, "bias.json"))), place(run, "bias.json"))
     rows = [*companions(found), *(_audit_row(one) for one in report.audits)]
     state = "calibrated" if found.passed else f"NOT calibrated: {'; '.join(found.failures)}"
@@ -290,7 +298,7 @@ def simulated_note(labels: Sequence[Label]) -> str:
     return " (simulated)" if any(label.simulated for label in labels) else ""
 
 
-def _calibrated(run: Run, judge: Judge, items: dict[str, Item]) -> None:
+def _calibrated(run: Run, judge: Judge, items: dict[str, Item]) -> JudgeCalibration:
     labels, memory = chosen_labels(run, "calibration"), memory_of(run)
     truth = {name: category for name, category in majority(latest(labels)).items() if name in items}
     works = [items[name] for name in truth]
@@ -315,7 +323,9 @@ def _calibrated(run: Run, judge: Judge, items: dict[str, Item]) -> None:
                 place(run, "anchors.json"),
                 lambda: {item.item_id: one.category for item, one in zip(anchors, before, strict=True)},
             )
-            run.once(place(run, "calibration.json"), made)
+            name = place(run, "calibration.json")
+            data, _ = run.once(name, made)
+            return reopen_calibration(data, name)
     finally:
         memory.close()
 

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from pipelines.judge_sensor import judge_drift as sensor
 from ratchet.cli.main import app
 from ratchet.errors import RatchetError, RightsError, TrainingError
-from ratchet.loop import judge, judge_drift, judge_queue, places
-from ratchet.loop.context import Run, reopen_run, runs
+from ratchet.loop import data, judge, judge_drift, judge_queue, places
+from ratchet.loop.context import Run, open_run, reopen_run, runs
 from ratchet.rewards.compose import judge_outcome
 from resources.home import Home
 
@@ -227,3 +227,17 @@ def test_no_content_of_a_work_is_kept_beside_its_calibration(run: Run) -> None:
     kept = [run.store.read(name).decode() for name in run.store.names(run.name("judge", "1"))]
     assert kept
     assert not [work for work in works for text in kept if json.dumps(work)[1:-1] in text and "\n" in work]
+
+
+def test_a_judge_without_weight_that_cannot_be_calibrated_stops_no_loop(server: JudgeServer, run: Run) -> None:
+    """The manifest asks for a judge of weight 0, and the grant on record does not allow it."""
+    weightless = run.manifest.reward.judge.model_copy(update={"weight": 0.0})  # type: ignore[union-attr]
+    reward = run.manifest.reward.model_copy(update={"judge": weightless})
+    with open_run(run.home, run.manifest.model_copy(update={"reward": reward})) as other:
+        other.store.create(other.name("tasks.jsonl"), run.store.read(run.name("tasks.jsonl")))
+        data.split_lock(other)
+        other.rights.withdraw("workshop-logs", by="steward", reason="asked to", at=other.now())
+        said = judge.judge_calibration(other)
+        assert "not calibrated; weight 0" in said.summary
+        assert "workshop-logs" in said.summary
+        assert judge_drift.require_calibrated(other) is None
