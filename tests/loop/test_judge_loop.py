@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 from judge_endpoint import JudgeServer
 from judge_world import PURPOSES, by_an_expert, drifted, honest, section, with_judge
+from partner_world import end
 from typer.testing import CliRunner
 
 from pipelines.judge_sensor import judge_drift as sensor
@@ -236,7 +237,7 @@ def test_a_judge_without_weight_that_cannot_be_calibrated_stops_no_loop(server: 
     with open_run(run.home, run.manifest.model_copy(update={"reward": reward})) as other:
         other.store.create(other.name("tasks.jsonl"), run.store.read(run.name("tasks.jsonl")))
         data.split_lock(other)
-        other.rights.withdraw("workshop-logs", by="steward", reason="asked to", at=other.now())
+        end(other, grant_id="workshop-logs")
         said = judge.judge_calibration(other)
         assert "not calibrated; weight 0" in said.summary
         assert "workshop-logs" in said.summary
