@@ -98,9 +98,7 @@ def judge_disagreements(run: Run) -> Stage:
         {name: value[:SHOWN] for name, value in row._asdict().items() if name not in ("work", "why")} for row in found
     ]
     note = " (simulated labels)" if any(row.labels_are == "simulated" for row in found) else ""
-    summary = (
-        f"judge and experts differ on {len(found)} works{note}; `ratchet judge queue FILE` writes them out"
-    )
+    summary = f"judge and experts differ on {len(found)} works{note}; `ratchet judge queue FILE` writes them out"
     return stage("judge_disagreements", False, summary, digest(rows), rows, open=len(found))
 
 

@@ -195,9 +195,13 @@ def test_a_changed_file_is_noticed_before_anything_is_read_from_it(home, kind):
     (name,) = home.store.names(f"acme/{kind}")
     path = home.store.path(name)
     path.write_bytes(path.read_bytes().replace(b"g", b"h", 1))
-    with pytest.raises(IntegrityError, match=kind):
+
+    def look() -> None:
         list(trajectories(home.store, dataset))
         index(home.store, "acme")
+
+    with pytest.raises(IntegrityError, match=kind):
+        look()
 
 
 def test_files_that_no_manifest_names_do_not_exist(home):
