@@ -27,6 +27,7 @@ def small_manifest(**overrides: Any) -> Manifest:
     small = {
         "environment.settings.catalogue.tasks_per_problem": 2,
         "base.checkpoint": "random",
+        "reward.judge": {"tuning_labels": 16, "fit": {"epochs": 1, "width": 8, "layers": 1}},
         **{f"splits.{name}": size for name, size in sizes.items()},
         "logs": [{"agent": "expert", "episodes": 12, "format": "atif"}],
         "methods": [
