@@ -22,6 +22,7 @@ WHO = ("--by", "steward", "--reason", "the partner asked for it")
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Dagster instance of the test's own, and no tracking server."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 

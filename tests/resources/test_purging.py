@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def trace(registry: Registry, experiment_id: str, tags: dict[str, str]) -> str:
         warnings.simplefilter("ignore")
         import mlflow
 
-        before = mlflow.get_tracking_uri()
+        # Setting it sets the environment variable too, by which the registry of a home is found.
+        before, variable = mlflow.get_tracking_uri(), os.environ["MLFLOW_TRACKING_URI"]
         mlflow.set_tracking_uri(registry.models.uri)
         try:
             span = client.start_trace("episode", inputs={"text": WORD}, tags=tags, experiment_id=experiment_id)
@@ -39,6 +41,7 @@ def trace(registry: Registry, experiment_id: str, tags: dict[str, str]) -> str:
             mlflow.flush_trace_async_logging()
         finally:
             mlflow.set_tracking_uri(before)
+            os.environ["MLFLOW_TRACKING_URI"] = variable
     return str(span.request_id)
 
 
