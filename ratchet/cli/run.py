@@ -22,7 +22,7 @@ from ratchet.errors import ManifestError
 
 STAGE = re.compile(r"^\[ *\d+/\d+\] (?P<name>\w+): .*\((?P<how>reused|\d+\.\d s)\)$")
 """The line of `pipelines.launch` that says how a stage ended."""
-LOOKED_UP = frozenset({"rights_ledger"})
+LOOKED_UP = frozenset({"rights_ledger", "judge_disagreements"})
 """Stages that show the present state and do no work, so that they have nothing to reuse."""
 REFUSED = 2
 INTERRUPTED = 130

@@ -3,7 +3,8 @@
 `source_version` digests a function's syntax tree together with every function, class and constant of its own
 distribution and of Ratchet that it uses, so that comments, docstrings, descriptions, formatting and unrelated rules do
 not count, and a threshold or a helper two calls away does. The contracts and errors are left out, because they carry no
-rule; so are libraries.
+rule; so are libraries, and what a module keeps while it runs: lists, dictionaries, sets and None under a name in small
+letters. A rule's tables are constants, in capitals.
 """
 
 from __future__ import annotations
@@ -82,8 +83,14 @@ def _use(key: str, used: Any, packages: frozenset[str], found: dict[str, str]) -
     if isinstance(used, FunctionType | type):
         if used.__module__.split(".")[0] in packages and not _without_rule(used):
             _collect(used, packages, found)
-    elif (constant := _constant(used)) is not None:
+    elif not _is_state(key, used) and (constant := _constant(used)) is not None:
         found[key] = constant
+
+
+def _is_state(key: str, value: Any) -> bool:
+    """Whether this is no constant but what a module keeps while it runs, such as idle threads or a memory."""
+    changes = value is None or isinstance(value, list | dict | set)
+    return changes and not key.rpartition(".")[2].isupper()
 
 
 def _without_rule(used: FunctionType | type) -> bool:

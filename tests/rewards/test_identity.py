@@ -152,3 +152,14 @@ def test_a_verifier_that_is_not_used_does_not_count(monkeypatch: pytest.MonkeyPa
     before = spec_digest(SPEC)
     monkeypatch.setitem(verifiers.VERIFIERS, "visible_tests", _always)
     assert spec_digest(SPEC) == before
+
+
+def test_what_a_process_did_before_changes_no_reward_s_identity() -> None:
+    from ratchet.contracts.manifest import Reward, RewardPart
+    from ratchet.deadline import within
+    from ratchet.rewards.compose import spec_digest
+
+    spec = Reward(parts=(RewardPart(verifier="hidden_tests", weight=1.0),))
+    before = spec_digest(spec)
+    assert within(5.0, lambda: 1) == 1
+    assert spec_digest(spec) == before
