@@ -40,7 +40,7 @@ def test_a_file_here_comes_before_one_of_the_project(tmp_path: Path, monkeypatch
 
 
 def test_an_unknown_experiment_is_told_the_known_ones() -> None:
-    with pytest.raises(ManifestError, match="one of: exploit, repair"):
+    with pytest.raises(ManifestError, match="one of: exploit, judged, repair"):
         find_manifest("repairs", ROOT)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -23,7 +25,9 @@ from ratchet.rewards.judges.rubric import Rubric
 from ratchet.store import Store
 
 LabelSplit = Literal["calibration", "anchor", "tuning"]
-_ATTEMPTS = 20
+_ATTEMPTS = 50
+_PAUSE_S = 0.02
+"""Longest pause before the second attempt; it grows with each, drawn at random so that writers do not stay in step."""
 
 
 class Label(Contract):
@@ -75,7 +79,8 @@ class Labels:
             RatchetError: a category or rubric is wrong, or an item would be in two splits; nothing is added.
         """
         labels = list(labels)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
+            time.sleep(random.uniform(0, _PAUSE_S * attempt))
             head = self.store.pointer(f"{self._base}/head")
             known = self.all()
             seen = {digest(label) for label in known}
