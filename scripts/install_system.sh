@@ -7,7 +7,8 @@
 # is missing and ends well: `ratchet doctor` tells what does not work without it, and tests that need it are skipped.
 set -euo pipefail
 
-has_library() { { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q "$1"; }
+# Not `grep -q`: it ends early, and the writer that finds its pipe closed would then count as a failure now and then.
+has_library() { { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep "$1" >/dev/null; }
 has_postgres() { command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
 
 missing=()

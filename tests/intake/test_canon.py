@@ -26,7 +26,7 @@ def test_it_writes_what_canonical_json_writes(value):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.floats(-320, 308), st.floats(1, 10), st.booleans())
+@given(st.floats(-320, 307), st.floats(1, 10), st.booleans())
 def test_floats_of_every_size_are_printed_alike(exponent, mantissa, negative):
     value = mantissa * 10.0 ** math.floor(exponent) * (-1 if negative else 1)
     for around in ("e-", "e-" * 3000):
