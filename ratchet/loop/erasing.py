@@ -112,20 +112,13 @@ def plan(home: Path, grant_id: str, at: datetime, purges: Sequence[Purge] = ()) 
 
 def refuse(right: Right) -> None:
     """Raise RightsError, in words, where the data of a grant may not be erased."""
-    name = f"erasure of grant {right.grant_id!r}"
     if right.state == "missing":
-        raise RightsError(name, rule="the ledger knows no such grant", remedy="see `ratchet rights list`")
-    if right.held:
         raise RightsError(
-            name, rule="a legal hold forbids it", remedy="have it lifted: `ratchet rights hold GRANT --lift`"
+            f"erasure of grant {right.grant_id!r}",
+            rule="the ledger knows no such grant",
+            remedy="see `ratchet rights list`",
         )
-    if right.state == "active":
-        raise RightsError(
-            name,
-            seen=right.state,
-            rule="only the data of a withdrawn or expired grant is erased",
-            remedy="withdraw the grant first, or wait until it expires",
-        )
+    right.require_ended()
 
 
 def erase(home: Path, grant_id: str, *, by: str, reason: str, at: datetime, purges: Sequence[Purge] = ()) -> Erasure:

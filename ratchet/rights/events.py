@@ -102,6 +102,21 @@ class Right(Contract):
         if refused:
             raise RightsError(f"grant {self.grant_id!r}", rule=refused[0], remedy=refused[1])
 
+    def require_ended(self) -> None:
+        """Raise RightsError where the data of the grant may not be erased: its right, or a legal hold, still stands."""
+        name = f"erasure of grant {self.grant_id!r}"
+        if self.held:
+            raise RightsError(
+                name, rule="a legal hold forbids it", remedy="have it lifted: `ratchet rights hold GRANT --lift`"
+            )
+        if self.state == "active":
+            raise RightsError(
+                name,
+                seen=self.state,
+                rule="only the data of a withdrawn or expired grant is erased",
+                remedy="withdraw the grant first, or wait until it expires",
+            )
+
 
 def _when(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else "an unknown day"

@@ -244,23 +244,8 @@ class Ledger:
         if event.kind == "narrow":
             self._admit_narrowing(event, right)
         if event.kind == "erase":
-            self._admit_erasure(event, right)
-
-    @staticmethod
-    def _admit_erasure(event: Event, right: Right) -> None:
-        """Refuse while the right or a legal hold stands: asked under the ledger's lock, so that none comes between."""
-        name = f"erasure of grant {event.grant_id!r}"
-        if right.held:
-            raise RightsError(
-                name, rule="a legal hold forbids it", remedy="have the hold lifted by those who placed it, then erase"
-            )
-        if right.state == "active":
-            raise RightsError(
-                name,
-                seen=right.state,
-                rule="only the data of a withdrawn or expired grant is erased",
-                remedy="withdraw the grant first, or wait until it expires",
-            )
+            # Asked under the ledger's lock, so that no hold comes between.
+            right.require_ended()
 
     def _admit_narrowing(self, event: Event, right: Right) -> None:
         wider: list[str] = sorted({str(purpose) for purpose in event.purposes or ()} - set(right.purposes))
