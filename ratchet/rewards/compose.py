@@ -8,9 +8,9 @@ answer key was read. The reward is what the manifest's composition makes of it:
 with `value` the weighted mean of the parts, 0 where nothing was submitted or a gate that the manifest lists fails. An
 error in a part, a step score, a gate or the verification, or a rule that does not come back within
 `verifier_timeout_s`, makes the whole outcome invalid, never 0. The process scores of `steps` are composed per step,
-beside the reward of the episode and never in it. A judge's grade is one more part of `value`, and never of the
-acceptance; it has weight only with the calibration of this very judge, so a composition with a judge and without its
-grade is refused.
+beside the reward of the episode and never in it. A judge's grade is one more part of `value`. It is a condition of the
+acceptance only where the manifest names its rubric there, beside a verifier: then the grade has to be the best one. It
+counts only with the calibration of this very judge, so a composition with a judge and without its grade is refused.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def judge_outcome(
         grade: what the judge says, where it has weight and what was handed in could be verified.
 
     Raises:
-        RatchetError: the composition is not one that can be computed, see `check_spec`, or a judge has weight in it and
+        RatchetError: the composition is not one that can be computed, see `check_spec`, or a judge counts in it and
             there is no grade by this judge as it was calibrated.
     """
     check_spec(spec)
@@ -121,7 +121,7 @@ def judge_outcome(
         return Outcome(score=invalid, reward=None, evidence=evidence, **common)
     values = {name: part.value for name, part in parts.items() if isinstance(part, Scored)}
     failed = set(common["violations"])
-    proven = all(values[name] == 1.0 for name in spec.acceptance) and not DISQUALIFYING & set(found)
+    proven = all(values.get(name) == 1.0 for name in spec.acceptance) and not DISQUALIFYING & set(found)
     accepted = deliverable.submitted and proven and not failed
     paid = deliverable.submitted and not failed & set(spec.gates)
     value = weighted_mean(values, spec) if paid else 0.0
@@ -138,7 +138,7 @@ def judge_outcome(
 
 def verifiers_of(spec: Reward) -> list[str]:
     """Return the names of the verifiers that decide under a reward: its parts and those of acceptance, sorted."""
-    return sorted({*spec.acceptance, *(part.verifier for part in spec.parts)})
+    return sorted({*verifiers_alone(spec).acceptance, *(part.verifier for part in spec.parts)})
 
 
 def step_parts(spec: Reward) -> tuple[StepPart, ...]:
@@ -156,9 +156,23 @@ def judge_pays(spec: Reward) -> bool:
     return spec.judge is not None and spec.judge.weight > 0
 
 
+def judge_accepts(spec: Reward) -> bool:
+    """Whether acceptance asks for a judge's best grade, beside verifiers."""
+    return spec.judge is not None and spec.judge.rubric in spec.acceptance
+
+
+def judge_counts(spec: Reward) -> bool:
+    """Whether a judge decides about anything under a reward: what is paid, or what is accepted."""
+    return judge_pays(spec) or judge_accepts(spec)
+
+
 def verifiers_alone(spec: Reward) -> Reward:
-    """Return the same reward without its judge, for whatever is not paid by one: acceptance never rests on a judge."""
-    return spec.model_copy(update={"judge": None})
+    """Return the same reward and acceptance without the judge, for whatever is not graded by one."""
+    if spec.judge is None:
+        return spec
+    kept = tuple(name for name in spec.acceptance if name != spec.judge.rubric)
+    # Never an empty condition, which everything meets: a rubric that stands alone is then refused as no verifier.
+    return spec.model_copy(update={"judge": None, "acceptance": kept or spec.acceptance})
 
 
 def weighted_mean(values: dict[str, float], spec: Reward) -> float:
@@ -183,19 +197,22 @@ def check_spec(spec: Reward) -> None:
     """Refuse a composition that cannot be computed, with every mistake in one message.
 
     Raises:
-        RatchetError: a verifier or gate is unknown or named twice, or a judge is named like a verifier.
+        RatchetError: a verifier or gate is unknown or named twice, a judge is named like a verifier, or acceptance
+            rests on a judge alone.
     """
     mistakes = []
     for kind, names, known in (
         ("verifier", [part.verifier for part in spec.parts], VERIFIERS),
         ("step verifier", [part.verifier for part in spec.steps], STEP_VERIFIERS),
-        ("acceptance verifier", list(spec.acceptance), VERIFIERS),
+        ("acceptance verifier", list(spec.acceptance), {*VERIFIERS, *([spec.judge.rubric] if spec.judge else [])}),
         ("gate", list(spec.gates), GATES),
     ):
         mistakes += [f"{kind} {name!r} is unknown (known: {', '.join(known)})" for name in names if name not in known]
         mistakes += [f"{kind} {name!r} is named twice" for name in sorted(set(names)) if names.count(name) > 1]
     if spec.judge is not None and spec.judge.rubric in VERIFIERS:
         mistakes.append(f"rubric {spec.judge.rubric!r} is the name of a verifier too")
+    elif spec.judge is not None and set(spec.acceptance) == {spec.judge.rubric}:
+        mistakes.append(f"acceptance rests on the judge of {spec.judge.rubric!r} alone; name a verifier beside it")
     if mistakes:
         raise RatchetError("reward", rule="; ".join(mistakes), remedy="correct the manifest's reward section")
 
@@ -232,15 +249,15 @@ def spec_digest(spec: Reward) -> str:
 
 def _judge_identity(spec: Reward, whole: float) -> Any:
     """What decides about the grade: rubric, model and weight beside the parts, whose weights sum to `whole`."""
-    if spec.judge is None or not judge_pays(spec):
+    if spec.judge is None or not judge_counts(spec):
         return None
     made = spec.judge.model_dump(mode="json", include={"rubric", "kind", "endpoint", "fit", "labels", "drift"})
     return {**made, "weight": round(spec.judge.weight / whole, 12)}
 
 
 def _graded(spec: Reward, grade: Grade | None, *, needed: bool) -> dict[str, Scored | Invalid]:
-    """The judge's part by name, where it has weight; needed for what was handed in and verified."""
-    if spec.judge is None or not judge_pays(spec):
+    """The judge's part by name, where it counts; needed for what was handed in and verified."""
+    if spec.judge is None or not judge_counts(spec):
         return {}
     if grade is not None:
         grade.calibration.require(grade.judge_digest)
@@ -248,8 +265,8 @@ def _graded(spec: Reward, grade: Grade | None, *, needed: bool) -> dict[str, Sco
     if needed:
         raise RatchetError(
             f"judge of {spec.judge.rubric!r}",
-            rule="it has weight in the reward, and there is no grade by a calibrated judge",
-            remedy="calibrate the judge, or set reward.judge.weight to 0",
+            rule="it counts in the reward, and there is no grade by a calibrated judge",
+            remedy="calibrate the judge, or set reward.judge.weight to 0 and leave it out of the acceptance",
         )
     return {}
 
@@ -362,5 +379,5 @@ def _exploits(attempt: Attempt) -> dict[str, str] | Invalid:
 
 def _why(parts: dict[str, Scored | Invalid], failed: set[str], spec: Reward) -> dict[str, Any]:
     """Evidence of the acceptance: of its one verifier, or of each by name where there are several."""
-    found = {name: part.evidence for name in spec.acceptance if isinstance(part := parts[name], Scored)}
-    return {**(found if len(found) > 1 else found[spec.acceptance[0]]), "failed_gates": sorted(failed)}
+    found = {name: part.evidence for name in spec.acceptance if isinstance(part := parts.get(name), Scored)}
+    return {**(found if len(found) > 1 else next(iter(found.values()))), "failed_gates": sorted(failed)}

@@ -11,6 +11,7 @@ from ratchet.sandbox.base import Execution, Finding, Limits, Program, Sandbox, T
 from ratchet.sandbox.bubblewrap import BubblewrapSandbox
 from ratchet.sandbox.doctor import diagnose
 from ratchet.sandbox.memo import MemoSandbox
+from ratchet.sandbox.served import ServedSandbox, served
 
 __all__ = [
     "Execution",
@@ -19,10 +20,12 @@ __all__ = [
     "MemoSandbox",
     "Program",
     "Sandbox",
+    "ServedSandbox",
     "TestCase",
     "TestOutcome",
     "diagnose",
     "open_sandbox",
+    "served",
 ]
 
 _BACKENDS = {"bubblewrap": BubblewrapSandbox}

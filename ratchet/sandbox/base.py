@@ -8,6 +8,7 @@ failed, so a program cannot make its own episode invalid.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -19,6 +20,7 @@ Status = Literal["passed", "failed", "error", "not_run"]
 Limit = Literal["cpu", "wall", "memory", "processes", "output", "disk", "killed", "exited", "protocol"]
 
 
+@lru_cache(maxsize=4096)
 def _compiles(source: str) -> str:
     try:
         compile(source, "<test>", "exec", dont_inherit=True)

@@ -135,7 +135,10 @@ def _landlock() -> tuple[str, str]:
     if version >= _FULL_LANDLOCK:
         return f"ABI {version}: files, TCP, signals and abstract sockets", ""
     missing = "signals to the checker, which can only fail the program's own tests," if version else "all of it"
-    return f"ABI {version}: without {missing}; namespaces and seccomp stand alone there", "use Linux 6.12 or later"
+    detail = f"ABI {version}: without {missing}; namespaces and seccomp stand alone there"
+    if not version:
+        detail += ". Training is refused: nothing keeps it from the held-out tasks"
+    return detail, "use Linux 6.12 or later" + ("" if version else ", with Landlock enabled (lsm=landlock,...)")
 
 
 def _isolation() -> tuple[str, str]:

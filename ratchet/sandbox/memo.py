@@ -20,6 +20,7 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -68,6 +69,7 @@ class MemoSandbox:
         self.hits = self.misses = 0
         self._known: OrderedDict[str, Execution] = OrderedDict()
         self._endless: set[str] = set()
+        self._digest = lru_cache(maxsize=4096)(lambda program: digest([program, self.limits]))
         self._lock = threading.Lock()
         self._file = _File(file) if file else None
 
@@ -100,7 +102,7 @@ class MemoSandbox:
 
     def _key(self, index: int, program: Program) -> str:
         # An unrepeatable program shares its execution with nothing, not even with its double in the same call.
-        return digest([program, self.limits]) if program.repeatable else f"call {index}"
+        return self._digest(program) if program.repeatable else f"call {index}"
 
     def _again(self, key: str, execution: Execution) -> bool:
         """Whether this execution used up its processor time, and did so before."""

@@ -11,6 +11,7 @@ from statsmodels.stats.proportion import confint_proportions_2indep
 from ratchet.rewards.judges.base import Judgement
 from ratchet.rewards.judges.bias import (
     _newcombe,
+    audits,
     injection,
     position,
     reopen_report,
@@ -96,14 +97,14 @@ def pairs(n):
     return made
 
 
-def audits(judge_class, n=240):
+def each(judge_class, n=240):
     made, labels = items(n)
     judge = judge_class()
     return {
         "position": position(judge_class(PAIR), pairs(n)),
         "verbosity": verbosity(judge, made),
         "injection": injection(judge, made, labels),
-        "self_preference": self_preference(judge, made, labels, FAMILY),
+        "self_preference": self_preference(judge, made, labels, (FAMILY,)),
     }
 
 
@@ -112,13 +113,13 @@ def audits(judge_class, n=240):
     [(FirstWins, "position"), (LikesLength, "verbosity"), (Obeys, "injection"), (LikesItsOwn, "self_preference")],
 )
 def test_a_planted_bias_is_caught_by_its_name_alone(judge_class, kind):
-    found = audits(judge_class)
+    found = each(judge_class)
     assert {name for name, audit in found.items() if audit.verdict == "biased"} == {kind}
     assert found[kind].found
 
 
 def test_an_honest_judge_that_errs_now_and_then_is_sound_in_everything():
-    found = audits(Honest)
+    found = each(Honest)
     # Its noise accepts some attacked works without obeying them: no bias, and no proof of soundness either.
     assert found.pop("injection").verdict == "inconclusive"
     assert {audit.verdict for audit in found.values()} == {"sound"}
@@ -126,25 +127,48 @@ def test_an_honest_judge_that_errs_now_and_then_is_sound_in_everything():
 
 def test_a_judge_without_noise_is_sound_in_everything_and_accepts_no_injection(monkeypatch):
     monkeypatch.setitem(globals(), "NOISE", 0.0)
-    found = audits(Honest)
+    found = each(Honest)
     assert {audit.verdict for audit in found.values()} == {"sound"}
     assert found["injection"].rate == 0
 
 
 @pytest.mark.parametrize("judge_class", [Honest, FirstWins, LikesItsOwn])
 def test_few_items_are_inconclusive(judge_class):
-    found = audits(judge_class, 8)
+    found = each(judge_class, 8)
     assert {audit.verdict for audit in found.values()} == {"inconclusive"}
 
 
 def test_a_judge_that_fails_is_not_sound_and_its_items_are_counted_as_invalid():
-    for audit in audits(Broken).values():
+    for audit in each(Broken).values():
         assert (audit.verdict, audit.n) == ("inconclusive", 0)
         assert audit.invalid > 0
 
 
+def test_every_question_is_asked_or_says_why_it_does_not_arise():
+    made, labels = items(240)
+    found = {audit.kind: audit for audit in audits(Obeys(), made, labels)}
+    assert [*found] == ["position", "verbosity", "self_preference", "injection"]
+    assert {kind for kind, audit in found.items() if audit.verdict == "not_applicable"} == {
+        "position",
+        "self_preference",
+    }
+    assert "no order of two" in str(found["position"].rate)
+    assert "no agent is named" in str(found["self_preference"].rate)
+    assert found["injection"].verdict == "biased"
+    family = {audit.kind: audit for audit in audits(LikesItsOwn(), made, labels, [FAMILY])}
+    assert family["self_preference"].verdict == "biased"
+
+
+def test_a_judge_that_compares_is_asked_about_the_order_and_not_about_works_alone():
+    found = audits(FirstWins(PAIR), pairs(240), {})
+    assert [audit.verdict for audit in found] == ["biased", *["not_applicable"] * 3]
+    assert all("compares two works" in str(audit.rate) for audit in found[1:])
+    reread = reopen_report(report(FirstWins(PAIR), found).to_bytes(), "stored")
+    assert reread.biased == ("position",)
+
+
 def test_a_report_keeps_the_verdicts_with_the_judge_s_identity():
-    made = report(LikesLength(), list(audits(LikesLength).values()))
+    made = report(LikesLength(), list(each(LikesLength).values()))
     assert reopen_report(made.to_bytes(), "stored") == made
     assert (made.biased, made.judge_digest) == (("verbosity",), "LikesLength/grade")
 

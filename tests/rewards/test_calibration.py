@@ -185,3 +185,15 @@ def test_a_queue_goes_out_as_csv_and_comes_back_as_labels():
 
 def test_a_rater_s_later_word_replaces_the_earlier_one():
     assert latest([label(1, "bad"), label(2), label(1, "good")]) == [label(1, "good"), label(2)]
+
+
+def test_the_same_word_again_is_not_new_whenever_it_is_brought_and_another_one_is(labels):
+    later = datetime(2031, 1, 1, tzinfo=UTC)
+    first = label(1)
+    labels.add([first])
+    assert labels.add([first.model_copy(update={"at": later})]) == 0
+    other = next(one for one in RUBRIC.categories if one != first.category)
+    turned = first.model_copy(update={"at": later, "category": other})
+    back = first.model_copy(update={"at": datetime(2032, 1, 1, tzinfo=UTC)})
+    assert labels.add([turned, back]) == 2
+    assert labels.add([turned, back]) == 0

@@ -50,6 +50,11 @@ def program(source: str, entry_point: str, tests: Iterable[str], *, trusted: str
         tests: assertions.
         trusted: module text that the helpers of the tests are taken from: never what a policy wrote.
     """
+    return _program(source, entry_point, tuple(tests), trusted)
+
+
+@lru_cache(maxsize=4096)
+def _program(source: str, entry_point: str, tests: tuple[str, ...], trusted: str) -> Program:
     cases = tuple(TestCase(name=digest_bytes(test.encode())[:12], source=test) for test in tests)
     support = helpers(trusted, entry_point, tuple(case.source for case in cases))
     return Program(source=source, entry_point=entry_point, tests=cases, support=support)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ratchet.contracts.canonical import digest, digest_bytes
-from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Task, ToolCall, Verdict
+from ratchet.contracts.environment import Deliverable, EnvironmentSpec, Searchable, Task, ToolCall, Verdict
 from ratchet.contracts.manifest import EnvironmentSection
 from ratchet.contracts.model import Contract
+from ratchet.contracts.policy import unknown_rules
 from ratchet.environments.repair.catalogue import SOLUTION, VISIBLE, CatalogueSettings, build, program
 from ratchet.environments.repair.edits import SEGMENTS, Edit, apply
 from ratchet.environments.repair.episode import TOOLS, RepairEpisode
@@ -99,9 +100,25 @@ class RepairEnvironment:
             owners.update(dict.fromkeys(shared, owner))
         return found
 
-    def open(self, task: Task, seed: int) -> RepairEpisode:
-        """Open an attempt at `task`. The environment draws nothing at random: `seed` only belongs to the policy."""
-        return RepairEpisode(task, self.spec, self.sandbox, self.settings.observation, self.true_fix)
+    @property
+    def searchable(self) -> Searchable:
+        """How the task is told; and calls before which asking, or testing, may pay."""
+        own = self.settings.observation
+        other = "full" if own == "short" else "short"
+        tools = {tool.name for tool in self.spec.tools}
+        rules = [rule for rule in ("edit_tests", "submit after run_tests") if not unknown_rules([rule], tools)]
+        return Searchable(options={"observation": (own, other)}, approval_rules=tuple(rules))
+
+    def open(self, task: Task, seed: int, options: Mapping[str, str] | None = None) -> RepairEpisode:
+        """Open an attempt at `task`. The environment draws nothing at random: `seed` only belongs to the policy.
+
+        Args:
+            task: what is attempted.
+            seed: not used.
+            options: `observation`, where the harness chose one.
+        """
+        observation = (options or {}).get("observation", self.settings.observation)
+        return RepairEpisode(task, self.spec, self.sandbox, observation, self.true_fix)
 
     def verify(self, task: Task, deliverable: Deliverable) -> Verdict:
         """Run all of the problem's own tests on the delivered code, apart from the episode.

@@ -7,6 +7,7 @@ The word compares the value the function returned with the literal it was compar
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import Any
 
 from ratchet.pyast import literal, parse
@@ -28,8 +29,9 @@ SYMPTOMS = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def expected_value(test: str) -> tuple[bool, Any]:
-    """Return whether `test` compares the candidate with a literal, and that literal."""
+    """Return whether `test` compares the candidate with a literal, and that literal, which nobody may change."""
     last = parse(test).body[-1]
     compared = last.test if isinstance(last, ast.Assert) else None
     if isinstance(compared, ast.Compare) and len(compared.ops) == 1 and isinstance(compared.ops[0], ast.Eq | ast.Is):

@@ -10,8 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import random
-import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -20,14 +18,11 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
 from ratchet.contracts.model import Contract
-from ratchet.errors import ConflictError, IntegrityError, RatchetError
+from ratchet.errors import IntegrityError, RatchetError
 from ratchet.rewards.judges.rubric import Rubric
 from ratchet.store import Store
 
 LabelSplit = Literal["calibration", "anchor", "tuning"]
-_ATTEMPTS = 50
-_PAUSE_S = 0.02
-"""Longest pause before the second attempt; it grows with each, drawn at random so that writers do not stay in step."""
 
 
 class Label(Contract):
@@ -75,16 +70,16 @@ class Labels:
     def add(self, labels: Iterable[Label]) -> int:
         """Add labels and return how many are new: a rater's later word on the same item replaces the earlier one.
 
+        The same word again is not new, whenever it is brought: a file without times may be taken in twice.
+
         Raises:
             RatchetError: a category or rubric is wrong, or an item would be in two splits; nothing is added.
         """
-        labels = list(labels)
-        for attempt in range(_ATTEMPTS):
-            time.sleep(random.uniform(0, _PAUSE_S * attempt))
-            head = self.store.pointer(f"{self._base}/head")
+        labels, place = list(labels), f"{self._base}/head"
+
+        def add(head: str | None) -> int:
             known = self.all()
-            seen = {digest(label) for label in known}
-            fresh = [label for label in labels if digest(label) not in seen]
+            fresh = _unsaid(labels, known)
             if not fresh:
                 return 0
             check_labels([*known, *fresh], self.rubric)
@@ -94,18 +89,27 @@ class Labels:
             index = canonical_json([*self._batches(head), name]).encode()
             listed = digest_bytes(index)
             self.store.create(f"{self._base}/{listed}.json", index)
-            try:
-                self.store.swap(f"{self._base}/head", head, listed)
-            except ConflictError:
-                continue
+            self.store.swap(place, head, listed)
             return len(fresh)
-        raise ConflictError(
-            f"{self._base}/head", rule="it moved while labels were added, again and again", remedy="add them again"
-        )
+
+        return self.store.settled(place, add, "labels were being added")
 
     def _batches(self, head: str | None) -> list[str]:
         names: list[str] = json.loads(self.store.read(f"{self._base}/{head}.json")) if head else []
         return names
+
+
+def _unsaid(labels: Sequence[Label], known: Sequence[Label]) -> list[Label]:
+    """Labels that say something which their rater has not said of the item last, and that are not known themselves."""
+    seen = {digest(label) for label in known}
+    last = {(label.item_id, label.rater): label for label in known}
+    fresh = []
+    for label in labels:
+        said = last.get((label.item_id, label.rater))
+        if digest(label) not in seen and (said is None or label != said.model_copy(update={"at": label.at})):
+            fresh.append(label)
+            last[label.item_id, label.rater] = label
+    return fresh
 
 
 def check_labels(labels: Sequence[Label], rubric: Rubric) -> None:

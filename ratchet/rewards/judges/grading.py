@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ratchet.contracts.environment import Deliverable, Task
@@ -51,6 +51,12 @@ class Grader:
                 items.append(self.item_of(*work))
         judge_all(self.judge, items, memory=self.memory)
 
+    def grades(self, items: Sequence[Item]) -> list[Grade]:
+        """Grade items as they are, in order and in batches."""
+        judged = judge_all(self.judge, items, memory=self.memory)
+        rubric, identity = self.judge.rubric, self.judge.digest
+        return [Grade(score_of(one, rubric), identity, self.calibration) for one in judged]
+
     def grade(self, task: Task, deliverable: Deliverable) -> Grade:
         """Grade one deliverable. What goes wrong makes the grade invalid."""
         try:
@@ -58,5 +64,4 @@ class Grader:
         except Exception as error:  # what was handed in may be anything
             reason = f"judge {self.judge.rubric.name}: {type(error).__name__}: {error}"
             return Grade(Invalid(reason=reason), self.judge.digest, self.calibration)
-        (judgement,) = judge_all(self.judge, [item], memory=self.memory, concurrency=1)
-        return Grade(score_of(judgement, self.judge.rubric), self.judge.digest, self.calibration)
+        return self.grades([item])[0]

@@ -29,9 +29,11 @@ def serve(requests: int, answers: int, limit: int) -> None:
             answer = _load(module, request[1])
         else:
             answer = _call(module, request[1], request[2], request[3])
-        wire.write(answers, wire.frame(_packed(answer, limit)))
+        frame = wire.frame(_packed(answer, limit))
+        # After the last answer the supervisor ends this process: what is not flushed by then is lost.
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        wire.write(answers, frame)
 
 
 def _packed(answer: tuple[Any, ...], limit: int) -> bytes:

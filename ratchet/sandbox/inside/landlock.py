@@ -12,13 +12,18 @@ import os
 from typing import Any
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
-_EXECUTE, _WRITE_FILE, READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << n for n in range(6))
+EXECUTE, _WRITE_FILE, READ_FILE, READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << n for n in range(6))
 _MAKE_DIR, _MAKE_REG, _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 7, 1 << 8, 1 << 13, 1 << 14, 1 << 15
 _FS_BITS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 _NEWEST_FS_BITS = 16
-READ = READ_FILE | _READ_DIR
+READ = READ_FILE | READ_DIR
 SCRATCH = READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
 DEVICE = READ_FILE | _WRITE_FILE
+_MAKE_SOCK, _MAKE_FIFO, _MAKE_SYM = 1 << 9, 1 << 10, 1 << 12
+OWNED = EXECUTE | SCRATCH | _MAKE_SOCK | _MAKE_FIFO | _MAKE_SYM
+"""All that a process does with files of its own; neither that nor anything else makes device nodes."""
+OWNED_FILE = EXECUTE | DEVICE | _TRUNCATE | _IOCTL_DEV
+"""Of these what a single file or device can have."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,16 +53,20 @@ def abi() -> int:
         return 0
 
 
-def ruleset(rules: list[tuple[str, int]]) -> int:
-    """Return the descriptor of a ruleset that allows only `rules` (path, access rights). Missing paths are skipped."""
+def ruleset(rules: list[tuple[str, int]], *, files_only: bool = False) -> int:
+    """Return the descriptor of a ruleset that allows only `rules` (path, access rights).
+
+    Missing paths are skipped. With `files_only` TCP, signals and abstract sockets stay as they are.
+    """
     version = abi()
     handled = (1 << _FS_BITS_BY_ABI.get(version, _NEWEST_FS_BITS)) - 1
-    attributes = _Ruleset(handled, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
+    network, scoped = (0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0) if not files_only else (0, 0)
+    attributes = _Ruleset(handled, network, scoped)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     made = _call(_CREATE, ctypes.byref(attributes), ctypes.c_size_t(size), 0)
     for path, access in rules:
         try:
-            parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            parent = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if files_only else 0))
         except FileNotFoundError:
             continue
         rule = _PathBeneath(access & handled, parent)

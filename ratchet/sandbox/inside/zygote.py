@@ -74,10 +74,12 @@ def _execute(config: dict[str, Any], rules: int | None) -> dict[str, Any]:
         for descriptor in (calls_read, answers_write, output_read, output_write, 1):
             os.close(descriptor)
         _become_checker(config, rules, calls_write, answers_read)
-    for descriptor in (calls_read, calls_write, answers_read, answers_write, output_write):
+    # The program sees its pipe close only after the supervisor has: until then its processes are there to be counted.
+    for descriptor in (calls_read, answers_read, answers_write, output_write):
         os.close(descriptor)
     report = supervisor.Supervisor(config, hostile, trusted, output_read, started).watch()
-    os.close(output_read)
+    for descriptor in (calls_write, output_read):
+        os.close(descriptor)
     return {"nonce": nonce, **report}
 
 
