@@ -24,8 +24,8 @@ OUTCOME = {"accepted": 1.0, "rejected": 0.0, "invalid": np.nan}
 class Arm:
     """Rows of one policy in one evaluation: tasks sorted by id, seeds ascending, clusters (repos) sorted by name."""
 
-    def __init__(self, rows: Iterable[EvaluationRow]) -> None:
-        """Align `rows`, one per task and seed.
+    def __init__(self, rows: Iterable[EvaluationRow], name: str | None = None) -> None:
+        """Align `rows`, one per task and seed; `name` is the policy's, where its rows bear another name of it.
 
         Raises:
             EvaluationError: there are none, they mix evaluations or policies, or a pair is missing or double.
@@ -34,7 +34,8 @@ class Arm:
         if not self.rows:
             raise _refusal("a scorecard", "it needs the rows of an evaluation, and there are none")
         first = self.rows[0]
-        self.policy, self.policy_digest, self.harness_digest = first.policy, first.policy_digest, first.harness_digest
+        self.policy = name or first.policy
+        self.policy_digest, self.harness_digest = first.policy_digest, first.harness_digest
         self.evaluation = first.evaluation
         if len({(row.evaluation, row.policy, row.policy_digest, row.harness_digest) for row in self.rows}) > 1:
             raise _refusal(

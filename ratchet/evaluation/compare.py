@@ -63,6 +63,7 @@ class Segment(Contract):
     n: int = Field(description="Its tasks.")
     accepted: int = Field(description="Tasks accepted by majority.")
     difference: Quantity = Field(description="Difference of majority acceptance, candidate minus reference.")
+    mean_difference: Quantity = Field(description="Difference of mean-of-seeds acceptance over its tasks.")
     regressed: int | None = Field(
         default=None, description="Tasks that the reference solves and the candidate does not."
     )
@@ -216,6 +217,7 @@ def _segments(candidate: Arm, reference: Arm, void: NotComputable | None) -> tup
                 n=n,
                 accepted=int(candidate.majority[mine].sum()),
                 difference=void or (count.gained - count.regressed) / n,
+                mean_difference=void or _mean_difference(candidate.mean[mine] - reference.mean[mine]),
                 regressed=count.regressed,
                 gained=count.gained,
                 p=void or p,
@@ -224,3 +226,8 @@ def _segments(candidate: Arm, reference: Arm, void: NotComputable | None) -> tup
             )
         )
     return tuple(segments)
+
+
+def _mean_difference(differences: Floats) -> Quantity:
+    held = differences[~np.isnan(differences)]
+    return float(held.mean()) if len(held) else NotComputable(reason="no task has a valid run in both arms")

@@ -7,7 +7,8 @@ derives from it, is not computable; that is said in words and never shown as a n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -17,15 +18,38 @@ from ratchet.contracts.model import Contract
 from ratchet.contracts.score import NotComputable, Quantity, combine
 from ratchet.evaluation.intervals import FEW_CLUSTERS, MIN_CLUSTERS, percentile_interval
 from ratchet.evaluation.reducers import Floats
-from ratchet.evaluation.rows import EvaluationRow
 
 NO_ACCEPTED = NotComputable(reason="0 accepted results in the window")
 NEVER = NotComputable(reason="never: an accepted run costs no less than the incumbent's")
 INCUMBENT = NotComputable(reason="this is the incumbent")
 
 
-def run_cost(row: EvaluationRow, prices: Prices) -> float:
-    """Price one row, with all its attempts."""
+class Spent(Protocol):
+    """What a run used: a row of an evaluation, or a live task."""
+
+    @property
+    def tokens_in(self) -> int:
+        """Tokens read."""
+
+    @property
+    def tokens_out(self) -> int:
+        """Tokens sampled."""
+
+    @property
+    def sandbox_s(self) -> float:
+        """Sandbox CPU seconds."""
+
+    @property
+    def verifier_s(self) -> float:
+        """Verifier CPU seconds."""
+
+    @property
+    def judge_calls(self) -> int:
+        """Judged items."""
+
+
+def run_cost(row: Spent, prices: Prices) -> float:
+    """Price one run; a row counts with all its attempts."""
     return (
         row.tokens_in * prices.per_million_input_tokens / 1e6
         + row.tokens_out * prices.per_million_output_tokens / 1e6
@@ -35,9 +59,19 @@ def run_cost(row: EvaluationRow, prices: Prices) -> float:
     )
 
 
-def training_cost(wall_s: float, prices: Prices) -> float:
-    """Price a training stage by the hours it held the training machine."""
-    return wall_s / 3600 * prices.per_trainer_hour
+def training_cost(training: Mapping[str, Any], prices: Prices) -> float:
+    """Price a training stage by the hours it held the training machine, and by what a judge graded for it.
+
+    Rollouts and their verification run on that machine, so its hours pay for them.
+
+    Args:
+        training: what a policy's record says of its training: `seconds`, `judge_calls` of the rows of its `curve`, and
+            `bought`, what was paid to others, such as a reflection model; empty for an untrained policy.
+        prices: price list.
+    """
+    graded = sum(row.get("judge_calls") or 0 for row in training.get("curve", ()))
+    machine = float(training.get("seconds", 0.0)) / 3600 * prices.per_trainer_hour
+    return machine + graded * prices.per_judge_call + float(training.get("bought", 0.0))
 
 
 def variable_cost(cost: float, accepted: float) -> Quantity:
@@ -103,20 +137,37 @@ def break_even_interval(training: float, value: Quantity, resamples: Floats, clu
         saving = resamples[:, 2] / resamples[:, 3] - resamples[:, 0] / resamples[:, 1]
         runs = np.where(saving > 0, np.ceil(training / saving), np.inf)
     low, high = percentile_interval(runs, clusters)
-    return BreakEven(value=value, low=low if math.isfinite(low) else NEVER, high=high if math.isfinite(high) else NEVER)
+    # Between two resamples a percentile is no whole number, and nobody makes half a run.
+    return BreakEven(
+        value=value,
+        low=float(math.floor(low)) if math.isfinite(low) else NEVER,
+        high=float(math.ceil(high)) if math.isfinite(high) else NEVER,
+    )
 
 
 class Investment(Contract):
     """What was spent on training a policy."""
 
     stage: float = Field(ge=0, description="Training cost of the policy's own stage.")
-    cumulative: float = Field(ge=0, description="With the stages it started from, back to the incumbent.")
+    cumulative: float = Field(ge=0, description="With the stages it started from, back to the base checkpoint.")
+    beyond_incumbent: float = Field(
+        ge=0, description="The same without what the incumbent cost, where it started from that: this must pay back."
+    )
 
     @classmethod
-    def of(cls, stages: Iterable[float]) -> Investment:
-        """Build from the costs of the chain of stages, the policy's own last; empty for an untrained policy."""
+    def of(cls, stages: Iterable[float], shared: int = 0) -> Investment:
+        """Build from the costs of the chain of stages, the policy's own last; empty for an untrained policy.
+
+        Args:
+            stages: costs, the first stage first.
+            shared: how many of the first stages made the incumbent, where the policy started from it.
+        """
         chain = list(stages)
-        return cls(stage=chain[-1] if chain else 0.0, cumulative=math.fsum(chain))
+        return cls(
+            stage=chain[-1] if chain else 0.0,
+            cumulative=math.fsum(chain),
+            beyond_incumbent=math.fsum(chain[shared:]),
+        )
 
 
 class Cost(Contract):
@@ -128,7 +179,8 @@ class Cost(Contract):
     variable_per_accepted: Quantity = Field(description="Cost of all runs over the accepted ones.")
     floor_per_accepted: Quantity = Field(description="Lower bound where nothing was accepted.")
     training: Quantity = Field(description="Training cost of the policy's own stage.")
-    training_cumulative: Quantity = Field(description="Training cost back to the incumbent.")
+    training_cumulative: Quantity = Field(description="Training cost back to the base checkpoint.")
+    training_beyond_incumbent: Quantity = Field(description="The part of it that break-even must pay back.")
     loaded: Quantity = Field(description="Variable plus cumulative training over the accepted runs of the window.")
     amortised: Quantity = Field(description="Variable plus cumulative training over the horizon.")
     horizon_runs: int = Field(description="Accepted runs that the training cost is spread over.")

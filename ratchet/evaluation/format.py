@@ -36,6 +36,11 @@ def points(value: Any) -> str:
     return _format(value, lambda x: f"{100 * x:+.1f} points")
 
 
+def size(value: Any) -> str:
+    """The size of a difference of shares, whatever its sign, as `6.2 points`."""
+    return _format(value, lambda x: f"{100 * x:.1f} points")
+
+
 def percent_interval(estimate: Any) -> str:
     """`{value, low, high}` as `57.2 % [52.1, 62.3]`."""
     return _interval(estimate, percent, lambda x: f"{100 * x:.1f}")
@@ -81,6 +86,11 @@ def moment(at: str) -> str:
 def whole(value: Any) -> str:
     """A count as `2,187`."""
     return _format(value, lambda x: f"{x:,.0f}")
+
+
+def figure(value: Any) -> str:
+    """A figure without a unit, to four significant digits, as `0.871` or `53.38`."""
+    return _format(value, lambda x: f"{x:,.0f}" if float(x).is_integer() else _small(x))
 
 
 def p_value(value: Any) -> str:

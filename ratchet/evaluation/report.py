@@ -14,6 +14,7 @@ from ratchet.contracts.score import NotComputable
 from ratchet.evaluation import format as show
 from ratchet.evaluation.compare import Comparison, Estimate, PairedDifference, Segment
 from ratchet.evaluation.economics import INCUMBENT
+from ratchet.evaluation.paired import paired_adjusted
 from ratchet.evaluation.scorecard import Scorecard
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def report(
     decision: Mapping[str, Any] | None = None,
     lineage: Mapping[str, Any] | None = None,
     audits: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> Report:
     """Build the report.
 
@@ -45,6 +47,8 @@ def report(
         decision: the gate's (`Decision.summary()`), or None where there is none yet.
         lineage: digests from the version down to the grants, as nested mappings and lists.
         audits: the exploitation audits (`audits.audits_entry`), or None where there are none.
+        further: what else there is to show, by key: `judge` (`judged.judge_entry`), `openings` of the held-out tasks,
+            `prices`, `logs`, the candidates that were `left_out`.
 
     Returns:
         Plain JSON.
@@ -61,6 +65,7 @@ def report(
     }
     if audits is not None:
         body["audits"] = dict(audits)
+    body |= further or {}
     return {key: plain(value) for key, value in body.items()}
 
 
@@ -84,9 +89,11 @@ def policy_entry(card: Scorecard) -> dict[str, Any]:
             "paired_difference": _paired(card.comparison.paired_difference) if card.comparison else INCUMBENT,
             "segments": [_segment(segment) for segment in card.segments],
             "tool_call_precision": card.tool_call_precision,
+            "reference_precision": card.reference_precision,
             "violations": card.violations,
             "violations_by_rule": card.violations_by_rule,
             "exploit_rate": card.exploit_rate,
+            "exploits_by_kind": card.exploits_by_kind,
             "latency_s": card.latency_s,
             "tokens_per_run": card.tokens_per_run,
             "calls_per_run": card.calls_per_run,
@@ -94,10 +101,13 @@ def policy_entry(card: Scorecard) -> dict[str, Any]:
             "void": card.void,
             "cost": {
                 "currency": cost.currency,
+                "window_total": cost.window_total,
+                "accepted_runs": cost.accepted_runs,
                 "variable_per_accepted": cost.variable_per_accepted,
                 "floor_per_accepted": cost.floor_per_accepted,
                 "training": cost.training,
                 "training_cumulative": cost.training_cumulative,
+                "training_beyond_incumbent": cost.training_beyond_incumbent,
                 "loaded": cost.loaded,
                 "amortised": cost.amortised,
                 "horizon_runs": cost.horizon_runs,
@@ -118,8 +128,22 @@ def _paired(paired: PairedDifference) -> dict[str, Any]:
 
 
 def _segment(segment: Segment) -> dict[str, Any]:
-    names = ("name", "n", "accepted", "difference", "regressed", "gained", "p", "p_holm", "detectable_effect")
-    return {name: getattr(segment, name) for name in names}
+    names = (
+        "name",
+        "n",
+        "accepted",
+        "difference",
+        "mean_difference",
+        "regressed",
+        "gained",
+        "p",
+        "p_holm",
+        "detectable_effect",
+    )
+    found = {name: getattr(segment, name) for name in names}
+    known = isinstance(segment.difference, float) and segment.regressed is not None and segment.gained is not None
+    interval = paired_adjusted(segment.regressed or 0, segment.gained or 0, segment.n) if known else None
+    return found | {"low": interval.low if interval else None, "high": interval.high if interval else None}
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
@@ -141,6 +165,13 @@ def _money(key: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda policy: show.money(policy["cost"][key], policy["cost"]["currency"])
 
 
+def _precision(policy: Mapping[str, Any]) -> str:
+    """Share of calls that succeed; with the share that matches, where tasks carry reference calls."""
+    matched = NotComputable.parse(policy.get("reference_precision"))
+    own = show.percent(policy["tool_call_precision"])
+    return f"{own}; {show.percent(matched)} match a reference call" if isinstance(matched, float | int) else own
+
+
 def _difference(policy: Mapping[str, Any]) -> str:
     return show.points_interval(policy["paired_difference"])
 
@@ -157,11 +188,14 @@ FIGURES: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("mean of seeds", lambda policy: show.percent_interval(policy["mean_of_seeds"])),
     ("over the incumbent, paired", _difference),
     ("p", _p),
-    ("tool-call precision", lambda policy: show.percent(policy["tool_call_precision"])),
+    ("pass^k", lambda policy: " / ".join(map(show.percent, policy["pass_hat"]))),
+    ("tool-call precision", _precision),
     ("policy violations", lambda policy: show.whole(policy["violations"])),
     ("exploit rate", lambda policy: show.percent(policy["exploit_rate"])),
     ("latency p50", lambda policy: show.seconds(policy["latency_s"]["p50"])),
     ("latency p95", lambda policy: show.seconds(policy["latency_s"]["p95"])),
+    ("tokens per run", lambda policy: show.figure(policy["tokens_per_run"])),
+    ("calls per run", lambda policy: show.figure(policy["calls_per_run"])),
     ("invalid tasks", lambda policy: show.percent(policy["invalid_share"])),
     ("variable cost per accepted run", _money("variable_per_accepted")),
     ("training, cumulative", _money("training_cumulative")),
@@ -215,6 +249,11 @@ def comparison_table(body: Report) -> Table:
     for pair in body["comparisons"]:
         table.add_row(*pair_cells(pair))
     return table
+
+
+def left_out_lines(body: Mapping[str, Any]) -> list[str]:
+    """A line for every candidate of the manifest that was not made, with the reason and what to do about it."""
+    return [f"{one['name']} ({one['method']}): {one['reason']}" for one in body.get("left_out", ())]
 
 
 PAIRS = ("pair", "mean of seeds", "p", "majority", "lost / won", "McNemar p")

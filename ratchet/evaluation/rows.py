@@ -2,7 +2,8 @@
 
 Rows are stored append-only, as JSONL parts that are written once; totals would not be enough for a paired test. The key
 of a row is (evaluation, task, seed, policy digest, harness digest), and the evaluation is the digest of its plan, so
-rows of another lock, environment version, reward or set of seeds can never be mixed in.
+rows of another lock, environment version, reward or set of seeds can never be mixed in. An index, chained and only ever
+added to, lists the digest of every part and row: what was changed or taken away afterwards is named, not run again.
 
 Retries: an invalid outcome may be superseded by a later attempt, a valid outcome by nothing (nobody re-rolls a rejected
 run until it is accepted). Every stored row carries the number of its last attempt, and its resources are those spent
@@ -13,7 +14,7 @@ resources of all of them, because failed and retried runs are paid for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -21,8 +22,12 @@ from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
 from ratchet.contracts.model import Contract
 from ratchet.errors import EvaluationError, IntegrityError
 from ratchet.store import Store
+from ratchet.store.chain import Chain, Entry
+from ratchet.store.heldout import PREFIX as HELDOUT
 
 RESOURCES = ("tokens_in", "tokens_out", "sandbox_s", "verifier_s", "judge_calls")
+SHOWN = 5
+"""Rows that are named where a whole part of them is damaged."""
 
 
 class PlannedTask(Contract):
@@ -42,6 +47,7 @@ class EvaluationPlan(Contract):
     reward_digest: str = Field(description="Digest of the verifier suite and reward.")
     tasks: tuple[PlannedTask, ...] = Field(min_length=1, description="Held-out tasks.")
     seeds: tuple[int, ...] = Field(min_length=1, description="Seeds of every task.")
+    engine: str = Field(default="transformers", description="What samples every arm; each draws differently.")
 
     @model_validator(mode="after")
     def _no_double(self) -> EvaluationPlan:
@@ -84,6 +90,9 @@ class EvaluationRow(Contract):
     reward: float | None = Field(default=None, allow_inf_nan=False, description="Composite reward, or None if invalid.")
     calls: int = Field(ge=0, description="Tool calls made, refused and malformed ones included.")
     ok_calls: int = Field(ge=0, description="Calls that were well-formed, permitted and succeeded.")
+    matched_calls: int | None = Field(
+        default=None, ge=0, description="Calls that match a reference call of the task; None where it carries none."
+    )
     violations: tuple[str, ...] = Field(default=(), description="Policy rules that were broken, one entry each time.")
     exploit: bool = Field(default=False, description="Whether a honeypot was touched.")
     exploits: dict[str, str] = Field(default_factory=dict, description="Kinds of exploit, each with what was seen.")
@@ -104,6 +113,8 @@ class EvaluationRow(Contract):
             raise ValueError("invalid_reason is given exactly where the status is invalid")
         if self.ok_calls > self.calls:
             raise ValueError("ok_calls cannot exceed calls")
+        if (self.matched_calls or 0) > self.ok_calls:
+            raise ValueError("matched_calls cannot exceed ok_calls: a call that failed matches nothing")
         return self
 
     @property
@@ -117,10 +128,19 @@ def rows_digest(rows: Iterable[EvaluationRow]) -> str:
     return digest(sorted(digest(row) for row in rows))
 
 
+class _Indexed(NamedTuple):
+    """What the index knows of the stored rows."""
+
+    parts: dict[str, list[str]]
+    """Names of the rows of every part, as people read them, by the part's name, in the order they were stored."""
+    rows: dict[tuple[str, int, int], str]
+    """Digest of every row by task, seed and attempt."""
+
+
 class RowStore:
     """Append-only rows of one policy under one harness in one evaluation.
 
-    Different policies never share a folder, so that their workers never meet.
+    Different policies never share a folder, so that their workers never meet. All of it is held out from training.
     """
 
     def __init__(self, store: Store, plan: EvaluationPlan, policy_digest: str, harness_digest: str) -> None:
@@ -128,21 +148,57 @@ class RowStore:
         self.store, self.plan = store, plan
         self.policy_digest, self.harness_digest = policy_digest, harness_digest
         self.evaluation = plan.digest
-        self.prefix = f"evaluation/{self.evaluation}/{policy_digest}/{harness_digest}"
+        own = f"evaluation/{self.evaluation}/{policy_digest}/{harness_digest}"
+        self.prefix = f"{HELDOUT}/{own}"
+        self.index = Chain(store, f"{self.prefix}/index", f"{own}.head")
         self._tasks = {task.task_id: task for task in plan.tasks}
 
     def append(self, rows: Sequence[EvaluationRow]) -> str:
-        """Store rows as one part and return its name. The same rows again are the same part, and change nothing.
+        """Store rows as one part and return its name. Rows that are stored already change nothing.
 
         Raises:
-            EvaluationError: a row is foreign to this evaluation or arm.
+            EvaluationError: a row is foreign to this evaluation or arm, or differs from the stored one of its attempt.
+            IntegrityError: as `read`.
         """
         for row in rows:
             self._refuse_foreign(row, "the rows to append")
-        data = "".join(canonical_json(row) + "\n" for row in rows).encode()
-        name = f"{self.prefix}/{digest_bytes(data)}.jsonl"
-        self.store.create_same(name, data)
+        self.settle()
+        held = self._indexed().rows
+        fresh = [row for row in rows if self._is_new(row, held, "the rows to append")]
+        data = "".join(canonical_json(row) + "\n" for row in fresh or rows).encode()
+        name = f"{self.prefix}/parts/{digest_bytes(data)}.jsonl"
+        if fresh:
+            self.store.create_same(name, data)
+            try:
+                self.settle()
+            except EvaluationError:
+                # Another machine's run of the same attempts was entered meanwhile: theirs stand.
+                self.store.delete(name)
+                raise
         return name
+
+    def settle(self) -> None:
+        """Enter into the index the parts that were stored by somebody who did not come to enter them.
+
+        Raises:
+            EvaluationError: a row of such a part differs from the stored one of its attempt.
+        """
+        for name in self.parts():
+
+            def entry(found: list[Entry], name: str = name) -> dict[str, Any] | None:
+                held = self._listed(found)
+                if name in held.parts:
+                    return None
+                rows = self._part(name, [])
+                for row in rows:
+                    self._is_new(row, held.rows, name)
+                return {
+                    "part": name,
+                    "rows": [[row.task_id, row.seed, row.attempts, digest(row)] for row in rows],
+                }
+
+            if name not in self._indexed().parts:
+                self.index.append(entry)
 
     def missing(self, max_attempts: int = 1) -> list[Gap]:
         """Return the runs to make, in the plan's order: absent ones, and invalid ones with attempts left.
@@ -165,20 +221,24 @@ class RowStore:
         """Return the rows held so far, one per task and seed, in the plan's order.
 
         Raises:
-            IntegrityError: a part does not match its digest or does not parse.
+            IntegrityError: a part, or an entry of the index, was changed or is missing; it is named with its rows.
             EvaluationError: a row is foreign, two rows of one attempt differ, or a valid outcome was superseded.
         """
         found: dict[tuple[str, int], dict[int, EvaluationRow]] = {}
-        for name in self.store.names(self.prefix):
-            for row in self._part(name):
+        indexed, stored = self._indexed(), self.parts()
+        for name in dict.fromkeys((*indexed.parts, *stored)):
+            listed = indexed.parts.get(name, [])
+            if name not in stored:
+                raise IntegrityError(
+                    f"{name} with {_told(listed)}",
+                    rule="rows are only ever added, and this part of them is missing",
+                    remedy="restore it from a version or a backup of the store; what was seen is not run again",
+                )
+            for row in self._part(name, listed):
                 self._refuse_foreign(row, name)
                 attempts = found.setdefault((row.task_id, row.seed), {})
                 if attempts.setdefault(row.attempts, row) != row:
-                    raise EvaluationError(
-                        f"task {row.task_id!r} seed {row.seed} in {name}",
-                        rule="one attempt at a task and seed has one row, and two different ones are stored",
-                        remedy="two runs wrote the same evaluation; move one run's part out of the store",
-                    )
+                    raise _doubled(row, name)
         order = [(task.task_id, seed) for task in self.plan.tasks for seed in self.plan.seeds]
         return [_reduced(found[key]) for key in order if key in found]
 
@@ -200,15 +260,40 @@ class RowStore:
             )
         return rows
 
-    def _part(self, name: str) -> list[EvaluationRow]:
-        data = self.store.read(name)
-        remedy = "restore the part from a copy, or remove it: the evaluation then fills the gap"
+    def parts(self) -> list[str]:
+        """Names of the stored parts, to copy or digest them."""
+        return self.store.names(f"{self.prefix}/parts")
+
+    def _indexed(self) -> _Indexed:
+        return self._listed(self.index.read())
+
+    def _listed(self, entries: list[Entry]) -> _Indexed:
+        known = _Indexed({}, {})
+        for entry in entries:
+            rows = [(task_id, seed, attempt, value) for task_id, seed, attempt, value in entry.content["rows"]]
+            known.parts[entry.content["part"]] = [f"task {task_id!r} seed {seed}" for task_id, seed, *_ in rows]
+            known.rows.update({(task_id, seed, attempt): value for task_id, seed, attempt, value in rows})
+        return known
+
+    def _part(self, name: str, listed: Sequence[str]) -> list[EvaluationRow]:
+        culprit = f"{name} with {_told(listed)}" if listed else name
+        remedy = "restore the part from a version or a backup of the store; what was seen is not run again"
+        try:
+            data = self.store.read(name)
+        except IntegrityError as error:
+            raise IntegrityError(culprit, rule=error.rule, remedy=remedy) from None
         if digest_bytes(data) != name.rsplit("/", 1)[-1].removesuffix(".jsonl"):
-            raise IntegrityError(name, rule="the part must match the digest it is named by", remedy=remedy)
+            raise IntegrityError(culprit, rule="the part must match the digest it is named by", remedy=remedy)
         try:
             return [EvaluationRow.model_validate_json(line) for line in data.splitlines()]
         except ValidationError as error:
-            raise IntegrityError(name, rule=f"every line must be a row ({error})", remedy=remedy) from None
+            raise IntegrityError(culprit, rule=f"every line must be a row ({error})", remedy=remedy) from None
+
+    def _is_new(self, row: EvaluationRow, held: dict[tuple[str, int, int], str], source: str) -> bool:
+        known = held.get((row.task_id, row.seed, row.attempts))
+        if known not in (None, digest(row)):
+            raise _doubled(row, source)
+        return known is None
 
     def _refuse_foreign(self, row: EvaluationRow, source: str) -> None:
         task = self._tasks.get(row.task_id)
@@ -226,6 +311,18 @@ class RowStore:
             rule=rule,
             remedy="evaluate the locked tasks with the plan's seeds, and keep other rows elsewhere",
         )
+
+
+def _told(rows: Sequence[str]) -> str:
+    return ", ".join(rows[:SHOWN]) + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
+
+
+def _doubled(row: EvaluationRow, source: str) -> EvaluationError:
+    return EvaluationError(
+        f"task {row.task_id!r} seed {row.seed} in {source}",
+        rule="one attempt at a task and seed has one row, and two different ones are stored",
+        remedy="two runs wrote the same evaluation; move one run's part out of the store",
+    )
 
 
 def _reduced(attempts: dict[int, EvaluationRow]) -> EvaluationRow:

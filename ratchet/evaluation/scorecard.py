@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from pydantic import Field
@@ -20,6 +20,7 @@ from ratchet.contracts.model import Contract
 from ratchet.contracts.score import NotComputable, Quantity
 from ratchet.evaluation.arm import Arm, share
 from ratchet.evaluation.compare import Comparison, Estimate, Segment, compare, share_estimate
+from ratchet.evaluation.curves import Curve
 from ratchet.evaluation.economics import (
     INCUMBENT,
     BreakEven,
@@ -68,17 +69,22 @@ class Scorecard(Evidence, owner="ratchet.evaluation"):
     comparison: Comparison | None = Field(description="Against the incumbent; None for the incumbent.")
     segments: tuple[Segment, ...] = Field(description="Every segment.")
     tool_call_precision: Quantity = Field(description="Well-formed, permitted and successful calls over all calls.")
+    reference_precision: Quantity = Field(
+        description="Calls that match a reference call, over all calls of the tasks that carry some."
+    )
     violations: int = Field(description="Policy rules broken in valid episodes.")
     violation_rate: Quantity = Field(description="The same per valid episode.")
     violations_by_rule: dict[str, int] = Field(description="The same by rule.")
     exploit_rate: Quantity = Field(description="Share of valid episodes that touched a honeypot.")
+    exploits_by_kind: dict[str, int] = Field(description="Valid episodes that touched each kind of honeypot.")
     latency_s: Latency = Field(description="Wall clock of valid episodes.")
     tokens_per_run: Quantity = Field(description="Tokens read and sampled per run, retries included.")
-    calls_per_run: Quantity = Field(description="Tool calls per valid episode.")
+    calls_per_run: Quantity = Field(description="Turns per valid episode: each is a tool call, well-formed or not.")
     invalid_tasks: int = Field(description="Tasks of which a seed stays invalid.")
     invalid_share: float = Field(description="The same as a share of the tasks.")
     void: str | None = Field(description="Why the evaluation is void, or None.")
     cost: Cost = Field(description="Complete cost.")
+    curves: dict[str, Curve] = Field(description="Learning curves of the run that made the policy: (step, value).")
 
 
 def scorecard(
@@ -91,6 +97,8 @@ def scorecard(
     prices: Prices,
     training: Investment,
     minimum_effect: float,
+    name: str | None = None,
+    curves: Mapping[str, Curve] | None = None,
     horizon_runs: int = 10_000,
     max_void_share: float = 0.01,
     resamples: int = RESAMPLES,
@@ -107,6 +115,8 @@ def scorecard(
         prices: price list.
         training: what the policy's training cost.
         minimum_effect: smallest difference worth shipping.
+        name: of the policy, where its rows were made under another name of the very same policy.
+        curves: learning curves of the run that made the policy (`learning_curves`); None where it was not trained.
         horizon_runs: accepted runs that the training is spread over.
         max_void_share: share of tasks that may stay invalid.
         resamples: of the bootstrap.
@@ -115,7 +125,7 @@ def scorecard(
     Raises:
         EvaluationError: rows are missing, double or mixed, or the arms did not run the same plan.
     """
-    arm = Arm(rows)
+    arm = Arm(rows, name)
     incumbent = None if incumbent_rows is None else Arm(incumbent_rows)
     void = arm.void(max_void_share) or (incumbent.void(max_void_share) if incumbent else None)
     comparison = None
@@ -131,6 +141,8 @@ def scorecard(
     no_runs = "no valid episode"
     calls = sum(row.calls for row in arm.valid)
     rules = Counter(rule for row in arm.valid for rule in row.violations)
+    kinds = Counter(kind for row in arm.valid for kind in row.exploits)
+    guided = [row for row in arm.valid if row.matched_calls is not None]
     latencies = np.array([row.latency_s for row in arm.valid])
     return Scorecard.issue(
         name=arm.policy,
@@ -153,10 +165,12 @@ def scorecard(
         comparison=comparison,
         segments=comparison.segments if comparison else _own_segments(arm),
         tool_call_precision=share(sum(row.ok_calls for row in arm.valid), calls, "no tool call was made"),
+        reference_precision=_reference_precision(guided),
         violations=rules.total(),
         violation_rate=share(rules.total(), len(arm.valid), no_runs),
         violations_by_rule=dict(sorted(rules.items())),
         exploit_rate=share(sum(row.exploit for row in arm.valid), len(arm.valid), no_runs),
+        exploits_by_kind=dict(sorted(kinds.items())),
         latency_s=Latency(p50=_quantile(latencies, 0.5), p95=_quantile(latencies, 0.95)),
         tokens_per_run=sum(row.tokens_in + row.tokens_out for row in arm.rows) / len(arm.rows),
         calls_per_run=share(calls, len(arm.valid), no_runs),
@@ -164,6 +178,7 @@ def scorecard(
         invalid_share=arm.invalid_tasks / arm.n,
         void=void.reason if void else None,
         cost=_cost(arm, incumbent, prices, training, horizon_runs, void, resamples, seed),
+        curves=dict(curves or {}),
     )
 
 
@@ -177,6 +192,14 @@ def _pass_hat(arm: Arm, k: int) -> Quantity:
     return NotComputable(reason=f"no task has {k} valid seeds") if math.isnan(value) else value
 
 
+def _reference_precision(guided: list[EvaluationRow]) -> Quantity:
+    """Precision of the calls against the reference calls of the tasks that carry some."""
+    if not guided:
+        return NotComputable(reason="no task carries reference calls")
+    matched = sum(row.matched_calls or 0 for row in guided)
+    return share(matched, sum(row.calls for row in guided), "no tool call was made")
+
+
 def _quantile(values: np.ndarray, q: float) -> Quantity:
     return float(np.quantile(values, q)) if len(values) else NotComputable(reason="no valid episode")
 
@@ -188,6 +211,7 @@ def _own_segments(arm: Arm) -> tuple[Segment, ...]:
             n=int((arm.segments == name).sum()),
             accepted=int(arm.majority[arm.segments == name].sum()),
             difference=INCUMBENT,
+            mean_difference=INCUMBENT,
             p=INCUMBENT,
             p_holm=INCUMBENT,
             detectable_effect=INCUMBENT,
@@ -217,6 +241,7 @@ def _cost(
         floor_per_accepted=cost_floor(total, runs),
         training=training.stage,
         training_cumulative=training.cumulative,
+        training_beyond_incumbent=training.beyond_incumbent,
         loaded=loaded_cost(variable, training.cumulative, runs),
         amortised=amortised_cost(variable, training.cumulative, horizon_runs),
         horizon_runs=horizon_runs,
@@ -236,10 +261,10 @@ def _break_even(
     if incumbent is None:
         return BreakEven(value=INCUMBENT, low=INCUMBENT, high=INCUMBENT)
     columns = (*_spent(arm, prices), *_spent(incumbent, prices))
-    value = break_even(training.cumulative, variable_cost(math.fsum(columns[2]), columns[3].sum()), variable)
+    value = break_even(training.beyond_incumbent, variable_cost(math.fsum(columns[2]), columns[3].sum()), variable)
     clusters = len(arm.clusters)
     samples = cluster_bootstrap(arm.by_cluster(*columns), seed, resamples if clusters >= MIN_CLUSTERS else 1)
-    return break_even_interval(training.cumulative, value, samples, clusters)
+    return break_even_interval(training.beyond_incumbent, value, samples, clusters)
 
 
 def _spent(arm: Arm, prices: Prices) -> tuple[np.ndarray, np.ndarray]:

@@ -15,9 +15,16 @@ RULE = "rule:"
 
 
 def rule_reaches(version: Version, decision: Decision) -> State | None:
-    """How far the rule that the owner authorised beforehand may carry a version on this decision, if at all."""
-    rule = version.release.authorised_rule
-    return State(rule) if decision.state == "promote" and rule != "none" else None
+    """How far the rule that the owner authorised beforehand may carry a version on this decision, if at all.
+
+    Under four eyes the owner is the second pair: a rule of an owner who is the author of the run carries nothing.
+    """
+    release = version.release
+    if decision.state != "promote" or release.authorised_rule == "none":
+        return None
+    if release.four_eyes and same_person(release.owner, version.author):
+        return None
+    return State(release.authorised_rule)
 
 
 def approvals_of(events: Iterable[Event], version: str, decision: str) -> list[Event]:
@@ -77,6 +84,29 @@ def refuse_unauthorised(
         )
 
 
+def refuse_stale(version: Version, decision: Decision, serving: Version | None) -> None:
+    """Raise TransitionError where production no longer holds what the candidate was compared with.
+
+    Args:
+        version: the candidate.
+        decision: the decision that is to carry it; it names its incumbent.
+        serving: what is in production now; None: nothing, so the baseline serves.
+    """
+    against = (decision.incumbent_version or "")[:12] or decision.incumbent_digest[:12]
+    if serving is None and decision.incumbent_version is None:
+        return
+    if serving is not None and decision.incumbent_digest == serving.policy.digest:
+        return
+    now = (
+        f"{serving.label}, which the candidate was not compared with" if serving else "no version: the baseline serves"
+    )
+    raise TransitionError(
+        f"decision on {version.label} against {decision.incumbent} ({against})",
+        rule=f"production now holds {now}",
+        remedy="evaluate a candidate against what is there and decide anew: the next run of the experiment does",
+    )
+
+
 def refuse_approver(version: Version, decision: Decision, by: str, reason: str, limit: State) -> None:
     """Raise TransitionError where `by` may not approve, or this cannot be approved."""
     culprit, remedy = f"approval of {version.label}", "have another person approve, or reject it"
@@ -95,11 +125,17 @@ def refuse_approver(version: Version, decision: Decision, by: str, reason: str, 
         )
     if by.strip().casefold().startswith(RULE):
         raise TransitionError(culprit, seen=by, rule="it is given by a person", remedy=remedy)
-    if version.release.four_eyes and _same(by) == _same(version.author):
+    if version.release.four_eyes and same_person(by, version.author):
         raise TransitionError(
             culprit, seen=by, rule="the manifest asks for four eyes and this is the author of the run", remedy=remedy
         )
 
 
-def _same(name: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+def same_person(one: str, other: str) -> bool:
+    """Whether two names are the same but for case, spaces, signs that do not show, and forms of the same letters."""
+    return _normal(one) == _normal(other)
+
+
+def _normal(name: str) -> str:
+    shown = "".join(sign for sign in unicodedata.normalize("NFKC", name) if unicodedata.category(sign) != "Cf")
+    return " ".join(shown.casefold().split())

@@ -1,8 +1,8 @@
 """The release certificate: what was verified, with which verdict, when and by whom; every consumer verifies it itself.
 
 A certificate that passes says that the files in the checkpoint folder are the ones that the gate judged, under the
-decision and manifest it names. It is protected by content digests alone and carries no signature: whoever can write to
-both the store and the ledger can make another one.
+decision and manifest it names. It is protected by content digests alone: whoever can write to both the store and the
+ledger can make another one, but not the signature that a manifest may demand beside it (`release.signing`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ratchet.release.authority import refuse_unauthorised
 from ratchet.release.decision import Decision
 from ratchet.release.ledger import Ledger
 from ratchet.release.records import Event, Version
+from ratchet.release.signing import refuse_unsigned
 from ratchet.release.states import PROMOTIONS
 from ratchet.store import Store, folder_digest
 
@@ -142,12 +143,21 @@ def check_certificate(data: bytes, source: str, version: Version, folder: Path) 
     return certificate
 
 
+def released_under(ledger: Ledger, version: Version) -> str:
+    """Digest of the decision under which a version was promoted last. Raises TransitionError where it never was."""
+    for event in reversed(ledger.history(version.tenant, version.experiment)):
+        if event.version == version.id and event.kind == "moved" and event.decision and event.state in PROMOTIONS:
+            return event.decision
+    raise TransitionError(version.label, rule="it was never promoted", remedy="promote it first")
+
+
 def verify_certificate(store: Store, ledger: Ledger, version: Version | str) -> ReleaseCertificate:
     """The door of every consumer of a promoted version: certificate, checkpoint files and standing in the ledger.
 
     Raises:
         TransitionError: the version does not stand in staging, canary or production now.
         IntegrityError: certificate or checkpoint is missing or is not what was judged, or names another decision.
+        SignatureError: the manifest demands a signature, and none counts by now.
     """
     entry = ledger.version(version if isinstance(version, str) else version.id)
     state = ledger.state(entry)
@@ -155,14 +165,10 @@ def verify_certificate(store: Store, ledger: Ledger, version: Version | str) -> 
         raise TransitionError(
             entry.label, seen=str(state), rule=f"it must stand in {', '.join(PROMOTIONS)}", remedy="promote it first"
         )
-    decision = next(
-        event.decision
-        for event in reversed(ledger.history(entry.tenant, entry.experiment))
-        if event.version == entry.id and event.kind == "moved" and event.decision and event.state in PROMOTIONS
-    )
-    assert decision is not None
+    decision = released_under(ledger, entry)
     name = certificate_name(entry.id, decision)
     certificate = check_certificate(store.read(name), name, entry, store.folder(entry.policy.checkpoint))
     if certificate.decision != decision:
         raise IntegrityError(name, seen=certificate.decision, rule=f"the ledger says {decision}", remedy=REMEDY)
+    refuse_unsigned(ledger.home, entry, ledger.decision(entry))
     return certificate

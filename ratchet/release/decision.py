@@ -38,6 +38,9 @@ class Decision(Evidence, owner="ratchet.release"):
     candidate_digest: str = Field(description="Policy digest of the candidate.")
     incumbent: str = Field(description="Name of the incumbent.")
     incumbent_digest: str = Field(description="Policy digest of the incumbent.")
+    incumbent_version: str | None = Field(
+        default=None, description="Id of the incumbent in the release ledger; None where the baseline served."
+    )
     manifest_digest: str = Field(description="Digest of the manifest.")
     rules: tuple[Rule, ...] = Field(description="Every rule, in the order of the gate.")
     reasons: tuple[str, ...] = Field(description="Reasons of the rules that did not pass; empty for promote.")

@@ -1,8 +1,11 @@
 """The evidence bundle: everything that a release rests on, in one JSON object in the store.
 
-It holds manifest, reward specification, decision and approvals in full, and the digests of what is too large or too
-private to copy: split lock, data, grants, scorecards, certificate. An approval makes a new bundle beside the old one; a
-pointer names the latest.
+It holds manifest, reward specification, decision and approvals in full, the digests of what is too large or too private
+to copy (split lock, data, grants, scorecards, certificate), and the SHA-256 of every file that these are kept in. An
+approval makes a new bundle beside the old one; a pointer names the latest.
+
+Digests are those of the time of the decision: data that is erased later, or a grant that is withdrawn later, leaves the
+evidence as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -18,11 +21,27 @@ import ratchet
 from ratchet.contracts.canonical import digest, digest_bytes, plain
 from ratchet.contracts.evidence import Evidence
 from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.model import Contract
 from ratchet.errors import IntegrityError
 from ratchet.release.authority import refuse_unauthorised
 from ratchet.release.decision import Decision
 from ratchet.release.records import Event, Version
 from ratchet.store import Store
+
+Role = Literal[
+    "manifest", "split_lock", "contamination", "dataset", "training", "policy", "checkpoint", "reward_audit",
+    "policy_audit", "calibration", "incumbent", "plan", "rows", "scorecard", "gate_inputs", "decision", "left_out",
+]  # fmt: skip
+"""What a file of the evidence is."""
+
+
+class EvidenceFile(Contract):
+    """One file in the store that the evidence consists of."""
+
+    role: Role = Field(description="What it is.")
+    about: str = Field(description="What it is about: a policy by name, or the experiment.")
+    name: str = Field(description="Place in the store.")
+    sha256: str = Field(description="SHA-256 of its bytes.")
 
 
 class EvidenceBundle(Evidence, owner="ratchet.release"):
@@ -46,6 +65,16 @@ class EvidenceBundle(Evidence, owner="ratchet.release"):
     decision_digest: str = Field(description="Its digest.")
     approvals: tuple[Event, ...] = Field(description="Approvals of the decision, as the ledger has them.")
     certificate: str | None = Field(description="Digest of the release certificate; None where it did not pass.")
+    files: tuple[EvidenceFile, ...] = Field(default=(), description="Every file that the evidence is kept in.")
+
+    @property
+    def core(self) -> str:
+        """Digest of everything but approvals and certificate, which follow the decision and are held by the ledger."""
+        return digest(self.model_dump(mode="json", exclude={"approvals", "certificate"}))
+
+    def of(self, role: Role, about: str | None = None) -> list[EvidenceFile]:
+        """The files of a role, or those about one policy."""
+        return [one for one in self.files if one.role == role and about in (None, one.about)]
 
 
 def bundle_evidence(
@@ -60,8 +89,9 @@ def bundle_evidence(
     further: Mapping[str, str] | None = None,
     approvals: Sequence[Event] = (),
     certificate: str | None = None,
+    files: Sequence[EvidenceFile] = (),
 ) -> EvidenceBundle:
-    """Gather the evidence of one version; all strings are digests.
+    """Gather the evidence of one version; all strings are digests, `files` is what they are kept in.
 
     Raises:
         TransitionError: the decision is about another policy or manifest.
@@ -94,6 +124,7 @@ def bundle_evidence(
         decision_digest=decision.digest,
         approvals=tuple(approvals),
         certificate=certificate,
+        files=tuple(files),
     )
 
 
@@ -105,9 +136,9 @@ def with_approvals(bundle: EvidenceBundle, approvals: Sequence[Event], certifica
 
 def write_bundle(store: Store, bundle: EvidenceBundle) -> str:
     """Keep a bundle, point the version's pointer at it and return its name in the store."""
-    name = f"evidence/{bundle.version}/{bundle.digest}.json"
+    name = bundle_name(bundle.version, bundle.digest)
     store.create_same(name, bundle.to_bytes())
-    pointer = _pointer(bundle.version)
+    pointer = latest_pointer(bundle.version)
     seen = store.pointer(pointer)
     if seen != name:
         store.swap(pointer, seen, name)
@@ -116,8 +147,18 @@ def write_bundle(store: Store, bundle: EvidenceBundle) -> str:
 
 def latest_bundle(store: Store, version: str) -> EvidenceBundle | None:
     """The latest bundle of a version, verified by digest; None where there is none."""
-    name = store.pointer(_pointer(version))
-    return EvidenceBundle.reopen(store.read(name), name) if name else None
+    name = store.pointer(latest_pointer(version))
+    return read_bundle(store.read(name), name) if name else None
+
+
+def read_bundle(data: bytes, source: str) -> EvidenceBundle:
+    """Reopen a stored bundle. Raises IntegrityError where it was changed."""
+    return EvidenceBundle.reopen(data, source)
+
+
+def bundle_name(version: str, bundle: str) -> str:
+    """Place in the store of a bundle of a version."""
+    return f"evidence/{version}/{bundle}.json"
 
 
 @cache
@@ -128,5 +169,6 @@ def code_version() -> str:
     return f"{ratchet.__version__}+{digest(sources)[:16]}"
 
 
-def _pointer(version: str) -> str:
+def latest_pointer(version: str) -> str:
+    """Place in the store of the pointer to the latest bundle of a version."""
     return f"evidence/{version}/latest"

@@ -50,6 +50,7 @@ def decide(
         candidate_digest=candidate.policy_digest,
         incumbent=incumbent.name,
         incumbent_digest=incumbent.policy_digest,
+        incumbent_version=inputs.incumbent.version if inputs.incumbent else None,
         manifest_digest=inputs.manifest_digest,
         rules=found,
         reasons=tuple(rule.reason for rule in found if rule.passed is not True),
@@ -99,6 +100,7 @@ def _digests(case: Case) -> dict[str, str]:
         "split_lock": inputs.lock_digest,
         "reward": inputs.reward_digest,
         "limits": digest(inputs.limits),
+        "gate_inputs": digest(inputs),
         f"scorecard:{case.candidate.name}": case.candidate.digest,
         f"scorecard:{case.incumbent.name}": case.incumbent.digest,
         f"rows:{case.candidate.name}": case.candidate.rows_digest,
@@ -108,6 +110,10 @@ def _digests(case: Case) -> dict[str, str]:
     found |= {f"scorecard:{card.name}": card.digest for card in case.others}
     found |= {f"right:{right.grant_id}": right.digest for right in inputs.rights}
     found |= {f"judge:{judge.name}": judge.digest for judge in inputs.judges}
+    if inputs.incumbent:
+        found["incumbent"] = inputs.incumbent.digest
+    if inputs.rights_head:
+        found["rights_ledger"] = inputs.rights_head
     if inputs.contamination:
         found["contamination"] = inputs.contamination.digest
     if inputs.reward_audit:

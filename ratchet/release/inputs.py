@@ -60,6 +60,15 @@ class JudgeInput(Contract):
     state: str = Field(description="Its state in words.")
 
 
+class IncumbentInput(Contract):
+    """What the candidates were compared with, as it was pinned when the evaluation was opened."""
+
+    digest: str = Field(description="Digest of the pin.")
+    version: str | None = Field(description="Id of the version in production; None: none was there, so the baseline.")
+    released_for: str | None = Field(description="Environment and version it was released for; None where unknown.")
+    evaluated_in: str = Field(description="Environment and version of this evaluation.")
+
+
 class Limits(Contract):
     """Thresholds of the gate, from the manifest."""
 
@@ -78,11 +87,16 @@ class GateInputs(Contract):
     lock_digest: str = Field(description="Digest of the split lock.")
     reward_digest: str = Field(description="Digest of the reward specification.")
     limits: Limits = Field(description="Thresholds.")
+    incumbent: IncumbentInput | None = Field(description="The incumbent; None where nobody looked what it is.")
     contamination: ContaminationInput | None = Field(description="Certificate, or None where there is none.")
     rights: tuple[RightInput, ...] = Field(description="Every grant behind the training data, and behind its parents'.")
+    rights_head: str | None = Field(default=None, description="Head of the rights ledger that the rights were read at.")
     reward_audit: AuditInput | None = Field(description="Honeypots tried on the reward; None where there is no audit.")
     policy_audit: AuditInput | None = Field(description="What the candidate did; None where there is no audit.")
     permissions: PermissionsInput = Field(description="Comparison of the harnesses.")
+    earlier_candidates: int = Field(
+        default=0, ge=0, description="Candidates of other runs that were judged on these held-out tasks before."
+    )
     judges: tuple[JudgeInput, ...] = Field(
         default=(), description="Judges with weight in the acceptance; usually none."
     )

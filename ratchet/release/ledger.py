@@ -22,31 +22,37 @@ from ratchet.contracts.manifest import Manifest
 from ratchet.contracts.policy import Policy
 from ratchet.errors import TransitionError
 from ratchet.release import states
-from ratchet.release.authority import approvals_of, refuse_approver, refuse_unauthorised, rule_reaches
+from ratchet.release.authority import (
+    approvals_of,
+    refuse_approver,
+    refuse_stale,
+    refuse_unauthorised,
+    rule_reaches,
+)
+from ratchet.release.canary import CanaryWindow, refuse_foreign_window
 from ratchet.release.decision import Decision
-from ratchet.release.line import Line, load_version
-from ratchet.release.records import Event, Incident, Slots, Version
-from ratchet.release.schema import events, heads, incidents, open_engine, writing
+from ratchet.release.kept import keep_evidence
+from ratchet.release.line import Line
+from ratchet.release.qualification import Qualification, refuse_foreign, refuse_unqualified
+from ratchet.release.reading import LedgerReader
+from ratchet.release.records import Event, Incident, Version
+from ratchet.release.schema import incidents, writing
+from ratchet.release.signing import refuse_unsigned
 from ratchet.release.states import State
 
 GATE = "rule:gate"
 """Actor of what the gate does by itself, under the rule that the owner authorised in the manifest."""
 
 
-class Ledger:
-    """Append-only release ledger at a database URL (SQLite or Postgres)."""
-
-    def __init__(self, url: str) -> None:
-        """Open the ledger and make its tables where they are missing."""
-        self.url = url
-        self._engine = open_engine(url)
+class Ledger(LedgerReader):
+    """Append-only release ledger at a database URL (SQLite or Postgres); what only reads it is in its base."""
 
     @classmethod
     def of(cls, home: str | Path) -> Ledger:
         """The ledger of a home folder: `RATCHET_LEDGER_URL` where that is set, else `<home>/release.db`."""
         folder = Path(home).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(os.environ.get("RATCHET_LEDGER_URL") or f"sqlite:///{folder / 'release.db'}")
+        return cls(os.environ.get("RATCHET_LEDGER_URL") or f"sqlite:///{folder / 'release.db'}", folder)
 
     # What changes the line
 
@@ -134,8 +140,11 @@ class Ledger:
             seen = line.states[entry.id]
             if states.rank(seen) < 0 or states.rank(seen) >= states.rank(limit):
                 states.check(entry.label, seen, limit)
+            refuse_stale(entry, decision, _serving(line))
             line.approve(entry, decision, limit, reason)
             self._advance(line, entry, limit, reason, decision)
+            if states.rank(line.states[entry.id]) < states.rank(State.CANARY):
+                refuse_unqualified(entry, limit, line.qualification(entry))
             return line.written
 
     def reject(self, version: Version | str, *, by: str, reason: str, at: datetime | None = None) -> Event:
@@ -143,6 +152,44 @@ class Ledger:
         entry = self._entry(version)
         with self._line(entry.tenant, entry.experiment, None, by, at) as line:
             return self._move(line, entry, State.REJECTED, reason, None)
+
+    def qualify(self, record: Qualification) -> None:
+        """Keep a serving qualification. The latest one of a version counts, passed or not."""
+        entry = self._entry(record.version)
+        refuse_foreign(entry, record)
+        with writing(self._engine) as connection, connection.begin():
+            keep_evidence(connection, entry, record)
+
+    def watch(self, window: CanaryWindow, *, by: str, at: datetime | None = None) -> list[Event]:
+        """Note once what live tasks came to; roll the version back where the owner's rule says so beforehand.
+
+        Returns:
+            The events; none where this stay of the version has its note already.
+
+        Raises:
+            TransitionError: the window is not a closed one of a version that stands there now.
+        """
+        entry = self._entry(window.version)
+        with self._line(entry.tenant, entry.experiment, None, by, at) as line:
+            state = line.states[entry.id]
+            if line.watched(entry)[0] is not None:
+                return []
+            refuse_foreign_window(entry, window, state)
+            line.watch(entry, window)
+            if window.verdict == "roll_back" and entry.release.on_regression == "roll_back":
+                self._move(line, entry, State.ROLLED_BACK, window.reason, None)
+            return line.written
+
+    def advance(self, version: Version | str, *, by: str = GATE, at: datetime | None = None) -> list[Event]:
+        """Promote a version whose door was closed before, as far as the rule and the approvals given reach."""
+        entry = self._entry(version)
+        with self._line(entry.tenant, entry.experiment, None, by, at) as line:
+            decision = line.decision_on(entry)
+            reached = [rule_reaches(entry, decision)] if decision.state == "promote" else []
+            reached += [event.upto for event in approvals_of(line.events, entry.id, decision.digest)]
+            limit = max((state for state in reached if state), key=states.rank, default=None)
+            self._advance(line, entry, limit, "what it waited for has come", decision)
+            return line.written
 
     def rollback(
         self,
@@ -212,116 +259,12 @@ class Ledger:
             )
         return True
 
-    # What reads it
-
-    def current(self, tenant: str, experiment: str) -> Slots:
-        """Which version stands in which slot, and the position of the line that this is true of."""
-        with self._engine.connect() as connection, connection.begin():
-            line = Line.read(connection, tenant, experiment)
-            named = {slot: line.version(identity) for slot, identity in line.standing.slots().items() if identity}
-            return Slots(seq=line.seq, **named)
-
-    def affected(self, tenant: str, experiment: str) -> dict[str, Event]:
-        """Versions behind which a right has ended, by id, with the event that says so."""
-        with self._engine.connect() as connection, connection.begin():
-            return Line.read(connection, tenant, experiment).standing.affected
-
-    def state(self, version: Version | str) -> State:
-        """Where one version stands."""
-        entry = self._entry(version)
-        with self._engine.connect() as connection, connection.begin():
-            return Line.read(connection, entry.tenant, entry.experiment).states[entry.id]
-
-    def version(self, identity: str) -> Version:
-        """The version with that full id. Raises TransitionError where there is none."""
-        with self._engine.connect() as connection:
-            return load_version(connection, identity)
-
-    def versions(self, tenant: str | None = None, experiment: str | None = None) -> dict[str, tuple[Version, State]]:
-        """All versions by id with their states, in the order in which they were registered."""
-        reached = {event.version: event.state for event in self.history(tenant, experiment)}
-        with self._engine.connect() as connection:
-            return {identity: (load_version(connection, identity), state) for identity, state in reached.items()}
-
-    def find(self, text: str, *, tenant: str | None = None, experiment: str | None = None) -> Version:
-        """Find one version by the start of its id or of its policy digest (6 digits or more), or by its policy's name.
-
-        Where several carry the name, the one that is not at an end (rejected, rolled back, quarantined, superseded) is
-        meant. Raises TransitionError where none or more than one fits.
-        """
-        known = self.versions(tenant, experiment)
-        fits = [
-            (version, state)
-            for version, state in known.values()
-            if version.policy.name == text
-            or (len(text) >= 6 and (version.id.startswith(text) or version.policy.digest.startswith(text)))
-        ]
-        live = [(version, state) for version, state in fits if states.rank(state) >= 0]
-        fits = live if len(live) == 1 else fits
-        if len(fits) != 1:
-            names = ", ".join(f"{version.id[:12]} {version.policy.name} {state}" for version, state in fits)
-            raise TransitionError(
-                f"version {text!r}",
-                rule=f"it must name exactly one version, and names {names or 'none'}",
-                remedy="give the start of an id that `ratchet history` shows",
-            )
-        return fits[0][0]
-
-    def decision(self, version: Version | str) -> Decision | None:
-        """The latest decision recorded on a version."""
-        entry = self._entry(version)
-        with self._engine.connect() as connection, connection.begin():
-            line = Line.read(connection, entry.tenant, entry.experiment)
-            return line.decision_on(entry) if line.latest_decision(entry.id) else None
-
-    def approvals(self, version: Version | str, decision: Decision) -> list[Event]:
-        """The approvals that persons gave to `decision` on a version."""
-        entry = self._entry(version)
-        return approvals_of(self.history(entry.tenant, entry.experiment), entry.id, decision.digest)
-
-    def history(self, tenant: str | None = None, experiment: str | None = None) -> list[Event]:
-        """All events, oldest first."""
-        query = select(events.c.body).order_by(events.c.id)
-        if tenant is not None:
-            query = query.where(events.c.tenant == tenant)
-        if experiment is not None:
-            query = query.where(events.c.experiment == experiment)
-        return self._events(query)
-
-    def events_since(self, cursor: int) -> list[Event]:
-        """Events with an id above `cursor`, oldest first. Ids have no gaps and appear in order, so none is missed."""
-        return self._events(select(events.c.body).where(events.c.id > cursor).order_by(events.c.id))
-
-    def incidents(self, tenant: str | None = None, experiment: str | None = None) -> list[Incident]:
-        """All incidents, oldest first."""
-        query = select(incidents.c.body).order_by(incidents.c.id)
-        if tenant is not None:
-            query = query.where(incidents.c.tenant == tenant)
-        if experiment is not None:
-            query = query.where(incidents.c.experiment == experiment)
-        with self._engine.connect() as connection:
-            return [Incident.model_validate_json(body) for body in connection.execute(query).scalars()]
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Every tenant and experiment that has a line."""
-        query = select(heads.c.tenant, heads.c.experiment).order_by(heads.c.tenant, heads.c.experiment)
-        with self._engine.connect() as connection:
-            return [(row.tenant, row.experiment) for row in connection.execute(query)]
-
-    def verify(self) -> int:
-        """Recompute the chain of every line and return the number of events.
-
-        Raises:
-            IntegrityError: naming the first event that was changed, removed or put in between.
-        """
-        with self._engine.connect() as connection, connection.begin():
-            return sum(Line.verify(connection, *key) for key in self.lines())
-
     # Inside
 
     def _move(self, line: Line, version: Version, state: State, reason: str, decision: Decision | None) -> Event:
         before = line.states[version.id]
         states.check(version.label, before, state)
+        line.refuse_edited(version)
         if state is State.SUPERSEDED:
             raise TransitionError(
                 f"transition of {version.label} to superseded",
@@ -334,16 +277,19 @@ class Ledger:
             )
         if decision is not None:
             refuse_unauthorised(version, None, decision, [])
-        serving = line.standing.newest(State.PRODUCTION)
+        serving, evidence = _serving(line), None
         if state in states.PROMOTIONS:
             line.refuse_affected(version, state)
             approvals = approvals_of(line.events, version.id, decision.digest if decision else "")
             refuse_unauthorised(version, state, decision, approvals)
+            refuse_unsigned(self.home, version, decision)
             line.refuse_taken_canary(version, state)
+            if decision is not None:
+                refuse_stale(version, decision, serving)
+            evidence = line.opened_by(version, state)
             if state is State.PRODUCTION and serving is not None:
-                self._refuse_stale(version, decision, line.version(serving))
-                line.move(line.version(serving), State.SUPERSEDED, f"by {version.label}", decision)
-        event = line.move(version, state, reason, decision)
+                line.move(serving, State.SUPERSEDED, f"by {version.label}", decision)
+        event = line.move(version, state, reason, decision, evidence)
         if before is State.PRODUCTION:
             previous = line.standing.restorable()
             if previous is not None:
@@ -351,25 +297,14 @@ class Ledger:
         return event
 
     def _advance(self, line: Line, version: Version, limit: State | None, reason: str, decision: Decision) -> None:
+        """Promote up to `limit`, as far as the doors of the serving states are open."""
         for state in states.PROMOTIONS:
             if limit is not None and states.rank(line.states[version.id]) < states.rank(state) <= states.rank(limit):
+                try:
+                    line.opened_by(version, state)
+                except TransitionError:
+                    return
                 self._move(line, version, state, reason, decision)
-
-    @staticmethod
-    def _refuse_stale(version: Version, decision: Decision | None, serving: Version) -> None:
-        if decision is not None and decision.incumbent_digest != serving.policy.digest:
-            raise TransitionError(
-                f"decision on {version.label} against {decision.incumbent} ({decision.incumbent_digest[:12]})",
-                rule=f"production now holds {serving.label}, which the candidate was not compared with",
-                remedy="evaluate the candidate against it and decide anew",
-            )
-
-    def _entry(self, version: Version | str) -> Version:
-        return self.version(version if isinstance(version, str) else version.id)
-
-    def _events(self, query: object) -> list[Event]:
-        with self._engine.connect() as connection:
-            return [Event.model_validate_json(body) for body in connection.execute(query).scalars()]  # type: ignore[call-overload]
 
     @contextlib.contextmanager
     def _line(
@@ -386,3 +321,9 @@ class Ledger:
                 line.close()
             else:
                 transaction.rollback()
+
+
+def _serving(line: Line) -> Version | None:
+    """The version in production of a line that is claimed."""
+    held = line.standing.newest(State.PRODUCTION)
+    return line.version(held) if held else None

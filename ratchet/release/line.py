@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Row, Select, select, text, update
 
 from ratchet.contracts.canonical import canonical_json
+from ratchet.contracts.canonical import digest as content_digest
 from ratchet.errors import ConflictError, IntegrityError, RightsError, TransitionError
-from ratchet.release.decision import Decision, read_decision
+from ratchet.release.canary import CanaryWindow, read_window, refuse_unwatched
+from ratchet.release.decision import Decision
+from ratchet.release.kept import RESTORE, keep_evidence, load_decision, load_evidence, load_version, refuse_edited
+from ratchet.release.qualification import Qualification, read_qualification, refuse_unqualified
 from ratchet.release.records import Event, Version
-from ratchet.release.schema import clock, decisions, events, heads, versions
+from ratchet.release.schema import clock, decisions, events, evidences, heads, versions
 from ratchet.release.standing import Standing
-from ratchet.release.states import State
-
-RESTORE = "restore the ledger from a backup; trust no slot of it"
+from ratchet.release.states import SERVING, State
 
 
 class Line:
@@ -102,6 +105,10 @@ class Line:
                 remedy="promote, reject or roll back that one first",
             )
 
+    def refuse_edited(self, version: Version) -> None:
+        """Raise IntegrityError where a version's author or release rules are not those it was registered with."""
+        refuse_edited(version, next(one for one in self.events if one.version == version.id))
+
     def refuse_affected(self, version: Version, state: State) -> None:
         """Raise RightsError where a right behind the version has ended, as far as this ledger was told."""
         mark = self.standing.affected.get(version.id)
@@ -112,6 +119,41 @@ class Line:
                 rule=f"no version is promoted that learned from data whose right has ended ({mark.reason})",
                 remedy="train a candidate without this data; this one has not unlearned it",
             )
+
+    def opened_by(self, version: Version, state: State) -> str | None:
+        """Digest of the evidence that a serving state is entered on; None where the state needs none.
+
+        Raises TransitionError: the serving engine has not qualified the version, or its live tasks do not open
+        production.
+        """
+        if state not in SERVING:
+            return None
+        record = self.qualification(version)
+        refuse_unqualified(version, state, record)
+        assert record is not None
+        if state is State.CANARY:
+            return record.digest
+        window, seq = self.watched(version)
+        known = [event.seq for event in self.events if event.version == version.id and event.upto is State.PRODUCTION]
+        refuse_unwatched(version, window, approved=any(approval > seq for approval in known))
+        return window.digest if window else record.digest
+
+    def qualification(self, version: Version) -> Qualification | None:
+        """The latest serving qualification of a version."""
+        mine = (evidences.c.version == version.id) & (evidences.c.kind == Qualification.__name__)
+        query = select(evidences.c.digest).where(mine).order_by(evidences.c.id.desc()).limit(1)
+        digest = self.connection.execute(query).scalar()
+        return read_qualification(load_evidence(self.connection, digest), f"evidence {digest}") if digest else None
+
+    def watched(self, version: Version) -> tuple[CanaryWindow | None, int]:
+        """The window noted since a version went where it stands, with its position; (None, 0) where there is none."""
+        for event in reversed(self.events):
+            if event.version == version.id and event.kind == "moved":
+                break
+            if event.version == version.id and event.kind == "watched" and event.evidence:
+                data = load_evidence(self.connection, event.evidence)
+                return read_window(data, f"evidence {event.evidence}"), event.seq
+        return None, 0
 
     def latest_decision(self, version: str) -> str | None:
         """Digest of the decision recorded last on a version."""
@@ -125,11 +167,7 @@ class Line:
             raise TransitionError(
                 version.label, rule="it has no decision of the gate yet", remedy="run its evaluation and the gate first"
             )
-        body = self.connection.execute(select(decisions.c.body).where(decisions.c.digest == found)).scalar_one()
-        decision = read_decision(body.encode(), f"decision {found} in the release ledger")
-        if decision.digest != found:
-            raise IntegrityError(f"decision {found}", seen=decision.digest, rule="it is another one", remedy=RESTORE)
-        return decision
+        return load_decision(self.connection, found)
 
     def version(self, identity: str) -> Version:
         """The version with that id."""
@@ -144,7 +182,7 @@ class Line:
                 id=version.id, tenant=version.tenant, experiment=version.experiment, body=canonical_json(version)
             )
         )
-        return self._append(version, "registered", State.CANDIDATE, "")
+        return self._append(version, "registered", State.CANDIDATE, "", content=content_digest(version))
 
     def decide(self, version: Version, decision: Decision) -> Event:
         """Append a decision; the state stays."""
@@ -155,11 +193,18 @@ class Line:
         """Append an approval; the state stays."""
         return self._append(version, "approved", self.states[version.id], reason, decision, upto)
 
-    def move(self, version: Version, state: State, reason: str, decision: Decision | None) -> Event:
-        """Append a move."""
+    def move(
+        self, version: Version, state: State, reason: str, decision: Decision | None, evidence: str | None = None
+    ) -> Event:
+        """Append a move; `evidence` is the digest of what opened it."""
         if decision is not None:
             self._keep(decision)
-        return self._append(version, "moved", state, reason, decision)
+        return self._append(version, "moved", state, reason, decision, evidence=evidence)
+
+    def watch(self, version: Version, window: CanaryWindow) -> Event:
+        """Append what live tasks came to; the state stays."""
+        keep_evidence(self.connection, version, window)
+        return self._append(version, "watched", self.states[version.id], window.reason, evidence=window.digest)
 
     def mark(self, version: Version, kind: Literal["withdrawn", "expired"], reason: str) -> bool:
         """Append that a right behind a version ended, unless that very thing is known; the state stays."""
@@ -186,6 +231,8 @@ class Line:
         reason: str,
         decision: Decision | None = None,
         upto: State | None = None,
+        evidence: str | None = None,
+        content: str | None = None,
     ) -> Event:
         event = Event.model_validate(
             {
@@ -202,6 +249,8 @@ class Line:
                 "reason": reason,
                 "at": self.at,
                 "decision": decision.digest if decision else None,
+                "evidence": evidence,
+                "content": content,
                 "previous": self.tip,
             }
         )
@@ -226,7 +275,10 @@ class Line:
 
     @classmethod
     def verify(cls, connection: Connection, tenant: str, experiment: str) -> int:
-        """Recompute the chain; returns its length. Raises IntegrityError naming the first event that does not fit."""
+        """Recompute the chain and what its events name; returns its length.
+
+        Raises IntegrityError naming the first event, version, decision or evidence that is not what it was.
+        """
         culprit = f"release ledger of {tenant}/{experiment}"
         rows = connection.execute(
             select(events).where(events.c.tenant == tenant, events.c.experiment == experiment).order_by(events.c.seq)
@@ -247,20 +299,18 @@ class Line:
         head = _head(connection, tenant, experiment)
         if head is None or (head.seq, head.digest) != (len(rows), tip):
             raise IntegrityError(culprit, seen=f"{len(rows)} events", rule="its end was removed", remedy=RESTORE)
+        try:
+            for event in map(Event.model_validate_json, (row.body for row in rows)):
+                if event.kind == "registered":
+                    refuse_edited(load_version(connection, event.version), event)
+                if event.decision:
+                    load_decision(connection, event.decision)
+                if event.evidence:
+                    load_evidence(connection, event.evidence)
+        except (TransitionError, ValidationError) as error:
+            rule = f"what its events name is kept beside them ({error})"
+            raise IntegrityError(culprit, rule=rule, remedy=RESTORE) from None
         return len(rows)
-
-
-def load_version(connection: Connection, identity: str) -> Version:
-    """The version with that full id. Raises TransitionError where there is none, IntegrityError where it changed."""
-    body = connection.execute(select(versions.c.body).where(versions.c.id == identity)).scalar()
-    if body is None:
-        raise TransitionError(
-            f"version {identity[:12]}", rule="it must be in the release ledger", remedy="see `ratchet history`"
-        )
-    version = Version.model_validate_json(body)
-    if version.id != identity:
-        raise IntegrityError(f"version {identity[:12]}", seen=version.id[:12], rule="it is another one", remedy=RESTORE)
-    return version
 
 
 def _bodies(tenant: str, experiment: str) -> Select[tuple[str]]:

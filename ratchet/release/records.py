@@ -68,8 +68,9 @@ class Event(Contract):
     experiment: str = Field(description="Experiment it is about.")
     seq: int = Field(ge=1, description="Position in the line of this tenant and experiment.")
     version: str = Field(description="Id of the version.")
-    kind: Literal["registered", "decided", "approved", "moved", "withdrawn", "expired"] = Field(
-        description="What happened; the last two say that a right behind the version ended, and move nothing."
+    kind: Literal["registered", "decided", "approved", "moved", "watched", "withdrawn", "expired"] = Field(
+        description="What happened; `watched`: live tasks came to a verdict; the last two say that a right behind the "
+        "version ended. These three move nothing."
     )
     before: State | None = Field(description="State before; None when it was registered.")
     state: State = Field(description="State after.")
@@ -78,12 +79,19 @@ class Event(Contract):
     reason: str = Field(description="Why, in words; may be empty for a promotion.")
     at: str = Field(description="ISO 8601 with zone.")
     decision: str | None = Field(default=None, description="Digest of the decision that carried it.")
+    evidence: str | None = Field(
+        default=None, description="Digest of the qualification or of the canary window that it rests on."
+    )
+    content: str | None = Field(
+        default=None, description="Digest of the version in full, with its author and rules, where it was registered."
+    )
     previous: str = Field(description="Digest of the line before; empty for the first.")
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the line."""
-        return digest(self)
+        """SHA-256 of the line; without evidence or content it is what it was before there were any."""
+        absent = {name for name in ("evidence", "content") if getattr(self, name) is None}
+        return digest(self.model_dump(mode="json", exclude=absent))
 
 
 class Slots(Contract):

@@ -32,6 +32,39 @@ def evaluation_not_void(case: Case) -> Rule:
     )
 
 
+def candidate_is_another_policy(case: Case) -> Rule:
+    """The candidate is not the very policy that it wants to replace."""
+    same = case.candidate.policy_digest == case.incumbent.policy_digest
+    return Rule(
+        name="candidate_is_another_policy",
+        passed=not same,
+        figure=case.candidate.policy_digest,
+        threshold=f"another than {case.incumbent.policy_digest}",
+        evidence=case.candidate.digest,
+        reason="weights and harness are those of the incumbent"
+        if same
+        else "weights or harness differ from the incumbent's",
+    )
+
+
+def incumbent_ran_where_it_serves(case: Case) -> Rule:
+    """The incumbent was evaluated in the environment that it was released for; else a person looks."""
+    found, threshold = case.inputs.incumbent, "the environment that it was released for"
+    if found is None:
+        return _absent("incumbent_ran_where_it_serves", threshold, "nobody looked what is in production")
+    same = found.version is None or found.released_for == found.evaluated_in
+    return Rule(
+        name="incumbent_ran_where_it_serves",
+        passed=same,
+        figure=found.evaluated_in,
+        threshold=found.released_for or threshold,
+        evidence=found.digest,
+        on_failure="review",
+        reason=f"the incumbent was evaluated in {found.evaluated_in}"
+        + ("" if same else f", and was released for {found.released_for or 'an environment that nobody knows'}"),
+    )
+
+
 def zero_contamination(case: Case) -> Rule:
     """The certificate says that training data and locked tasks share nothing."""
     found = case.inputs.contamination
@@ -143,22 +176,25 @@ def paired_difference_above_minimum_effect(case: Case) -> Rule:
 
 
 def difference_holds_among_candidates(case: Case) -> Rule:
-    """The difference survives Holm's correction over all candidates that opened the held-out set."""
-    others = case.others
+    """The difference survives Holm's correction over all candidates that ever opened the held-out set."""
+    others, earlier = case.others, case.inputs.earlier_candidates
     family = [case.candidate, *others]
     p_values = [_p(card.comparison.paired_difference.p_above_minimum if card.comparison else 1.0) for card in family]
     mine = case.comparison.paired_difference.p_above_minimum
     # One-sided at half of alpha: exactly where the lower bound of the two-sided interval exceeds the minimum effect.
     limit = case.inputs.limits.alpha / 2
-    adjusted: Quantity = mine if isinstance(mine, NotComputable) else holm(p_values)[0]
+    adjusted: Quantity = mine if isinstance(mine, NotComputable) else holm(p_values, unseen=earlier)[0]
+    count = len(family) + earlier
+    told = f"one-sided p {p_value(adjusted)} after Holm over {count} {'candidates' if count > 1 else 'candidate'}"
     return Rule(
         name="difference_holds_among_candidates",
         passed=None if isinstance(adjusted, NotComputable) else adjusted <= limit,
         figure=adjusted,
         threshold=limit,
         evidence=digest([card.digest for card in family]),
-        reason=f"one-sided p {p_value(adjusted)} after Holm over {len(family)} "
-        f"{'candidates' if others else 'candidate'}; at most {p_value(limit)}",
+        reason=f"{told}, {earlier} of them judged on these tasks before; at most {p_value(limit)}"
+        if earlier
+        else f"{told}; at most {p_value(limit)}",
     )
 
 
@@ -181,14 +217,18 @@ def no_segment_regression(case: Case) -> Rule:
 
 
 def no_large_segment_drop(case: Case) -> Rule:
-    """No segment with enough tasks drops by more points than the manifest allows; else a person looks."""
+    """No segment with enough tasks drops by more points than the manifest allows; else a person looks.
+
+    By majority or by mean of seeds, whichever drops more: a segment that fails in every third run has not kept level.
+    """
     limits, name = case.inputs.limits, "no_large_segment_drop"
     drops: dict[str, float] = {}
     for segment in case.comparison.segments:
-        if isinstance(segment.difference, NotComputable):
-            return _unknown(name, segment.difference, limits.max_segment_drop, case.candidate.digest, "review")
+        worst = combine(min, segment.difference, segment.mean_difference)
+        if isinstance(worst, NotComputable):
+            return _unknown(name, worst, limits.max_segment_drop, case.candidate.digest, "review")
         if segment.n >= limits.min_segment_tasks:
-            drops[segment.name] = -segment.difference
+            drops[segment.name] = -worst
     # A drop of exactly ten points is 0.1 give or take a rounding error, and is not over ten points.
     bad = [f"{segment!r} {points(-drop)}" for segment, drop in drops.items() if drop > limits.max_segment_drop + 1e-9]
     return Rule(
@@ -222,6 +262,8 @@ def cost_within_limit(case: Case) -> Rule:
 
 RULES: tuple[Callable[[Case], Rule], ...] = (
     evaluation_not_void,
+    candidate_is_another_policy,
+    incumbent_ran_where_it_serves,
     zero_contamination,
     training_rights_valid,
     permissions_not_widened,

@@ -1,8 +1,8 @@
 """Tables of the release ledger on SQLite and Postgres, and the triggers that keep its history from being changed.
 
-Versions, decisions, events and incidents are append-only: UPDATE, DELETE, TRUNCATE and SQLite's `INSERT OR REPLACE` are
-refused by the database itself. `heads` and `clock` are the only rows that move. Whoever owns the database can drop a
-trigger; the chain of digests in the events shows what was then changed (`Ledger.verify`).
+Versions, decisions, events, evidences and incidents are append-only: UPDATE, DELETE, TRUNCATE and SQLite's `INSERT OR
+REPLACE` are refused by the database itself. `heads` and `clock` are the only rows that move. Whoever owns the database
+can drop a trigger; the chain of digests in the events shows what was then changed (`Ledger.verify`).
 """
 
 from __future__ import annotations
@@ -63,6 +63,15 @@ events = Table(
     Column("body", Text, nullable=False),
     UniqueConstraint("tenant", "experiment", "seq"),
 )
+evidences = Table(
+    "evidences",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False, index=True),
+    Column("version", String(64), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("body", Text, nullable=False),
+)
 incidents = Table(
     "incidents",
     metadata,
@@ -73,7 +82,7 @@ incidents = Table(
     Column("body", Text, nullable=False),
 )
 
-APPEND_ONLY = {"versions": "id", "decisions": "digest", "events": "id", "incidents": "id"}
+APPEND_ONLY = {"versions": "id", "decisions": "digest", "events": "id", "evidences": "id", "incidents": "id"}
 
 
 def open_engine(url: str) -> Engine:
@@ -85,7 +94,7 @@ def open_engine(url: str) -> Engine:
     if engine.dialect.name == "sqlite":
         _let_sqlite_begin_for_writing(engine)
     with engine.connect() as connection:
-        ready = inspect(connection).has_table("incidents")
+        ready = inspect(connection).has_table("evidences")
     if not ready:
         with writing(engine) as connection, connection.begin():
             if engine.dialect.name == "postgresql":
@@ -149,7 +158,7 @@ def _postgres_triggers() -> list[str]:
     for table in APPEND_ONLY:
         call = "EXECUTE FUNCTION ratchet_append_only()"
         statements += [
-            f"CREATE TRIGGER {table}_keep BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW {call}",
-            f"CREATE TRIGGER {table}_keep_all BEFORE TRUNCATE ON {table} FOR EACH STATEMENT {call}",
+            f"CREATE OR REPLACE TRIGGER {table}_keep BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW {call}",
+            f"CREATE OR REPLACE TRIGGER {table}_keep_all BEFORE TRUNCATE ON {table} FOR EACH STATEMENT {call}",
         ]
     return statements

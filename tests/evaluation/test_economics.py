@@ -50,8 +50,9 @@ def test_reference_amortisation(investment: float, share: float) -> None:
 
 
 def test_training_adds_up_along_the_chain() -> None:
-    assert Investment.of([420, 1180]) == Investment(stage=1180, cumulative=1600)
-    assert Investment.of([]) == Investment(stage=0, cumulative=0)
+    assert Investment.of([420, 1180]) == Investment(stage=1180, cumulative=1600, beyond_incumbent=1600)
+    assert Investment.of([420, 1180], shared=1) == Investment(stage=1180, cumulative=1600, beyond_incumbent=1180)
+    assert Investment.of([]) == Investment(stage=0, cumulative=0, beyond_incumbent=0)
 
 
 def test_loaded_cost_spreads_training_over_the_window() -> None:
@@ -86,7 +87,9 @@ def test_a_run_is_priced_from_all_that_it_used() -> None:
     )
     spent = {"tokens_in": 2_000_000, "tokens_out": 100_000, "sandbox_s": 10.0, "verifier_s": 5.0, "judge_calls": 2}
     assert run_cost(row(plan(1), 0, 0, "invalid", **spent), prices) == pytest.approx(6 + 1.5 + 0.1 + 0.1 + 1)
-    assert training_cost(1800, prices) == 1.0
+    assert training_cost({"seconds": 1800}, prices) == 1.0
+    assert training_cost({"seconds": 1800, "curve": [{"judge_calls": 4}, {}, {"judge_calls": 2}]}, prices) == 4.0
+    assert training_cost({}, prices) == 0.0
     assert run_cost(row(plan(1), 0, 0, "accepted"), PRICES) == pytest.approx(2.18)
 
 

@@ -16,6 +16,7 @@ from ratchet.evaluation.paired import (
     holm,
     mcnemar,
     mcnemar_regression,
+    paired_adjusted,
     paired_wald,
     unpaired_z,
 )
@@ -43,6 +44,23 @@ def test_holm_matches_statsmodels(p_values: list[float]) -> None:
 
 def test_holm_of_nothing_is_nothing() -> None:
     assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.lists(st.floats(0, 1), max_size=6))
+def test_tests_that_are_not_at_hand_cost_as_much_as_they_can(p_values: list[float], others: list[float]) -> None:
+    """Whatever p the unseen tests had, the correction that knew them would not have been stricter."""
+    careful = holm(p_values, unseen=len(others))
+    known = holm([*p_values, *others])[: len(p_values)]
+    assert all(mine >= theirs - 1e-12 for mine, theirs in zip(careful, known, strict=True))
+    np.testing.assert_allclose(
+        careful, multipletests([*p_values, *[1.0] * len(others)], method="holm")[1][: len(p_values)], atol=1e-9
+    )
+
+
+@pytest.mark.parametrize(("p_values", "unseen"), [([float("nan")], 0), ([-0.1], 0), ([1.1], 0), ([0.5], -1)])
+def test_holm_refuses_what_is_no_p_value_and_no_count(p_values: list[float], unseen: int) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        holm(p_values, unseen)
 
 
 def test_discordance_counts_both_directions() -> None:
@@ -82,3 +100,13 @@ def test_holm_keeps_the_family_error_light() -> None:
 @pytest.mark.slow
 def test_holm_keeps_the_family_error() -> None:
     assert _family_error(40_000) <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("regressed", "gained", "n", "low", "high"),
+    [(0, 0, 10, -0.1633, 0.1633), (9, 30, 100, 0.0911, 0.3207), (0, 1, 1, -0.5101, 1.0)],
+)
+def test_the_adjusted_interval_has_a_width_where_nothing_differs_and_stays_a_difference(
+    regressed: int, gained: int, n: int, low: float, high: float
+) -> None:
+    assert paired_adjusted(regressed, gained, n) == pytest.approx((low, high), abs=5e-5)

@@ -1,67 +1,17 @@
-"""The report: the promised keys, the same figures everywhere, words for numbers, a page that asks for nothing."""
+"""The report: the promised keys, the same figures in every table, words for numbers."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-from datetime import UTC, datetime
-from html import escape
-from html.parser import HTMLParser
 from typing import Any
 
-import numpy as np
-import pytest
-from heldout_rows import block, card, plan, rows
+from report_world import BODY, WORDS, body
 from rich.console import Console
 
-from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.evaluation.arm import Arm
-from ratchet.evaluation.compare import compare
-from ratchet.evaluation.html import release_page
-from ratchet.evaluation.report import FIGURES, comparison_table, decision_table, pair_cells, policy_table, report
-from ratchet.release.gate import decide
-from ratchet.release.inputs import GateInputs, Limits, PermissionsInput
-
-PLAN = plan(400, 3, repos=80, segments=("off by one", "<wrong> & return"))
-NOISE = np.random.default_rng(0)
-INCUMBENT = rows(PLAN, NOISE.random((400, 3)) < 0.35, "baseline")
-SFT = rows(PLAN, NOISE.random((400, 3)) < 0.5, "sft")
-NOTHING = rows(PLAN, block(0, 400, 3), "dpo")
-
-
-def body(decided: bool = True) -> dict[str, Any]:
-    cards = [
-        card(INCUMBENT, None),
-        card(SFT, INCUMBENT, [420.0], minimum_effect=0.03),
-        card(NOTHING, INCUMBENT, [420.0, 10.0], minimum_effect=0.03),
-    ]
-    inputs = GateInputs(
-        manifest_digest="manifest",
-        lock_digest="lock",
-        reward_digest="reward",
-        limits=Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
-        contamination=None,
-        rights=(),
-        reward_audit=None,
-        policy_audit=None,
-        permissions=PermissionsInput(incumbent_digest="harness", candidate_digest="harness", widened=()),
-    )
-    at = datetime(2026, 1, 2, tzinfo=UTC)
-    decision = decide(cards[1], cards[0], inputs, others=cards[2:], decided_at=at, decided_by="rule").summary()
-    return report(
-        experiment="repair",
-        manifest_digest="manifest",
-        split_lock={"digest": "lock", "train": 600, "validation": 160, "heldout": 400},
-        scorecards=cards,
-        comparisons=[compare(Arm(SFT), Arm(NOTHING), resamples=1000)],
-        decision=decision if decided else None,
-        lineage={"sft": {"dataset": digest("d"), "grants": ["logs"]}},
-    )
-
-
-BODY = body()
-WORDS = "0 accepted results in the window"
+from ratchet.contracts.canonical import canonical_json
+from ratchet.evaluation.report import FIGURES, comparison_table, decision_table, pair_cells, policy_table
 
 
 def text_of(table: Any, width: int = 160) -> str:
@@ -96,6 +46,7 @@ def test_it_holds_every_promised_key_as_plain_json() -> None:
             "variable_per_accepted",
             "training",
             "training_cumulative",
+            "training_beyond_incumbent",
             "loaded",
             "amortised",
             "break_even",
@@ -115,23 +66,24 @@ def test_what_cannot_be_computed_is_words_in_json() -> None:
     assert body(decided=False)["decision"] == {"not_computable": "the gate has not decided yet"}
 
 
-def test_table_and_page_show_the_same_figures() -> None:
+def test_the_table_shows_every_figure() -> None:
     table = re.sub(r"\s+", " ", text_of(policy_table(BODY), 400))
-    page = release_page(BODY)
     for _, figure in FIGURES:
-        for policy in BODY["policies"]:
-            shown = figure(policy)
-            assert shown in table
-            assert escape(shown) in page
+        assert all(figure(policy) in table for policy in BODY["policies"])
 
 
-def test_zero_accepted_is_never_a_number_on_any_surface() -> None:
-    table, page = text_of(policy_table(BODY), 400), release_page(BODY)
+def test_zero_accepted_is_never_a_number() -> None:
+    table = text_of(policy_table(BODY), 400)
     assert table.count(WORDS) == 4
-    assert page.count(WORDS) >= 5
-    for surface in (table, page):
-        assert not re.search(r"(?<![\d.])0\.00(?!\d)", surface)
-        assert "nan" not in surface.lower().split()
+    assert not re.search(r"(?<![\d.])0\.00(?!\d)", table)
+    assert "nan" not in table.lower().split()
+
+
+def test_segments_have_intervals_around_their_difference() -> None:
+    for policy in BODY["policies"][1:]:
+        for one in policy["segments"]:
+            assert -1 <= one["low"] < one["difference"] < one["high"] <= 1
+    assert {one["low"] for one in BODY["policies"][0]["segments"]} == {None}
 
 
 def test_tables_fit_an_ordinary_terminal() -> None:
@@ -148,61 +100,8 @@ def test_decision_table_names_every_rule_and_its_outcome() -> None:
     assert "the gate has not decided yet" in text_of(decision_table(body(decided=False)))
 
 
-def test_terminal_and_page_show_the_same_of_a_pair() -> None:
+def test_the_terminal_shows_a_pair() -> None:
     (pair,) = BODY["comparisons"]
-    table, page = re.sub(r"\s+", " ", text_of(comparison_table(BODY), 400)), release_page(BODY)
+    table = re.sub(r"\s+", " ", text_of(comparison_table(BODY), 400))
     assert pair_cells(pair)[0] == "sft over dpo"
-    for text in pair_cells(pair):
-        assert text in table
-        assert f">{escape(text)}</t" in page
-
-
-class Links(HTMLParser):
-    """Collects every tag and everything that a browser would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.fetched: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.fetched += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data")]
-
-
-def test_page_fetches_nothing_and_runs_nothing() -> None:
-    page = release_page(BODY, {"reward": {"sft": [(0, 0.1), (10, 0.4), (20, float("nan"))]}})
-    links = Links()
-    links.feed(page)
-    assert links.fetched == []
-    assert not links.tags & {"script", "link", "iframe", "img", "object"}
-    assert "url(" not in page
-    assert "@import" not in page
-    assert "prefers-color-scheme: dark" in page
-    assert "Learning: reward" in page
-
-
-def test_page_escapes_what_others_named() -> None:
-    page = release_page(BODY)
-    assert "<wrong>" not in page
-    assert "&lt;wrong&gt; &amp; return" in page
-
-
-@pytest.mark.parametrize("state", ["decided", "undecided"])
-def test_page_leads_with_the_decision(state: str) -> None:
-    page = release_page(BODY if state == "decided" else body(decided=False))
-    lead = "Reject sft" if state == "decided" else "No decision"
-    assert page.index(lead) < page.index("<svg")
-
-
-def test_an_incumbent_alone_and_free_training_make_a_page() -> None:
-    alone = {**BODY, "policies": BODY["policies"][:1], "comparisons": []}
-    assert "this is the incumbent" in release_page(alone)
-    free = report(
-        experiment="repair",
-        manifest_digest="manifest",
-        split_lock={"digest": "lock", "train": 600, "validation": 160, "heldout": 400},
-        scorecards=[card(INCUMBENT, None), card(SFT, INCUMBENT)],
-    )
-    assert free["policies"][1]["cost"]["break_even"] == 0.0
-    assert "where lines cross" in release_page(free, {"reward": {}})
+    assert all(text in table for text in pair_cells(pair))

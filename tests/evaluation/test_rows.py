@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,23 @@ def test_the_same_part_again_changes_nothing(tmp_path: Path) -> None:
     assert store.complete() == part
 
 
-def test_one_attempt_with_two_outcomes_is_refused(tmp_path: Path) -> None:
+def test_one_attempt_with_two_outcomes_is_refused_and_the_first_stands(tmp_path: Path) -> None:
     store = arm(tmp_path)
-    store.append([row(PLAN, 0, 0, "accepted")])
-    store.append([row(PLAN, 0, 0, "rejected")])
+    first = row(PLAN, 0, 0, "accepted")
+    store.append([first])
     with pytest.raises(EvaluationError, match=r"'task-0000' seed 0.*one row, and two different"):
-        store.read()
+        store.append([row(PLAN, 0, 1, "accepted"), row(PLAN, 0, 0, "rejected")])
+    assert store.read() == [first]
+
+
+def test_two_outcomes_that_were_both_stored_are_refused(tmp_path: Path) -> None:
+    store, elsewhere = arm(tmp_path / "here"), arm(tmp_path / "there")
+    store.append([row(PLAN, 0, 0, "accepted")])
+    name = elsewhere.append([row(PLAN, 0, 0, "rejected")])
+    store.store.create(name, elsewhere.store.read(name))
+    for look in (store.read, store.settle):
+        with pytest.raises(EvaluationError, match=r"'task-0000' seed 0.*one row, and two different"):
+            look()
 
 
 def test_an_invalid_outcome_is_superseded_and_its_resources_are_kept(tmp_path: Path) -> None:
@@ -101,18 +113,73 @@ def test_a_foreign_part_that_was_copied_in_is_refused(tmp_path: Path) -> None:
     theirs = arm(tmp_path, other)
     name = theirs.append([row(other, 0, 0, "accepted")])
     mine = arm(tmp_path)
-    mine.store.create(f"{mine.prefix}/{name.rsplit('/', 1)[-1]}", mine.store.read(name))
+    mine.store.create(f"{mine.prefix}/parts/{name.rsplit('/', 1)[-1]}", mine.store.read(name))
     with pytest.raises(EvaluationError, match="another evaluation"):
         mine.read()
 
 
-def test_an_edited_part_is_refused(tmp_path: Path) -> None:
+def test_an_edited_part_is_refused_with_the_rows_it_held(tmp_path: Path) -> None:
     store = arm(tmp_path)
-    name = store.append([row(PLAN, 0, 0, "rejected")])
+    name = store.append([row(PLAN, 0, 0, "rejected"), row(PLAN, 2, 1, "accepted")])
     path = store.store.path(name)
     path.write_bytes(path.read_bytes().replace(b'"rejected"', b'"accepted"'))
-    with pytest.raises(IntegrityError, match="match the digest"):
+    for look in (store.read, store.missing):
+        with pytest.raises(IntegrityError, match=r"'task-0000' seed 0, task 'task-0002' seed 1.*match the digest"):
+            look()
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_part_that_was_taken_away_is_missed_by_name_and_never_run_again(tmp_path: Path, index: int) -> None:
+    store = arm(tmp_path)
+    names = [store.append([row(PLAN, task, 0, "rejected")]) for task in range(3)]
+    store.store.delete(names[index])
+    for look in (store.read, store.missing, store.complete):
+        with pytest.raises(IntegrityError, match=rf"{names[index]} with task 'task-000{index}' seed 0.*is missing"):
+            look()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("harm", ["changed", "gone", "gone with its part"])
+def test_an_entry_of_the_index_that_was_changed_or_taken_away_is_missed(tmp_path: Path, number: int, harm: str) -> None:
+    store = arm(tmp_path)
+    names = [store.append([row(PLAN, task, 0, "rejected")]) for task in range(3)]
+    entry = f"{store.prefix}/index/{number:06d}.json"
+    path = store.store.path(entry)
+    if harm == "changed":
+        path.write_bytes(path.read_bytes().replace(b"task-000", b"task-001"))
+    else:
+        path.unlink()
+    if harm == "gone with its part":
+        store.store.delete(names[number - 1])
+    with pytest.raises(IntegrityError, match=entry):
         store.read()
+
+
+def test_a_part_whose_writer_was_killed_before_the_index_knew_it_counts_and_is_entered(tmp_path: Path) -> None:
+    store, elsewhere = arm(tmp_path / "here"), arm(tmp_path / "there")
+    store.append([row(PLAN, 0, 0, "rejected")])
+    name = elsewhere.append([row(PLAN, 1, 0, "accepted")])
+    store.store.create(name, elsewhere.store.read(name))
+    assert [held.task_id for held in store.read()] == ["task-0000", "task-0001"]
+    store.append([row(PLAN, 2, 0, "accepted")])
+    assert len(store.index.read()) == 3
+    store.store.delete(name)
+    with pytest.raises(IntegrityError, match=name):
+        store.read()
+
+
+def test_what_many_append_at_once_is_all_there_and_nothing_twice(tmp_path: Path) -> None:
+    wide = plan(12, 2)
+
+    def write(task: int) -> str:
+        return arm(tmp_path, wide).append([row(wide, task % 12, seed, "rejected") for seed in (0, 1)])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(24)))
+    store = arm(tmp_path, wide)
+    assert len(store.complete()) == 24
+    listed = [tuple(one) for entry in store.index.read() for one in entry.content["rows"]]
+    assert len(listed) == len(set(listed)) == 24
 
 
 def test_a_row_that_contradicts_itself_is_refused() -> None:

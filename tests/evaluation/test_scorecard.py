@@ -6,14 +6,17 @@ import random
 
 import numpy as np
 import pytest
-from heldout_rows import block, card, plan, rows
+from heldout_rows import block, card, plan, row, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from ratchet.contracts.score import NotComputable
 from ratchet.errors import EvaluationError, IntegrityError
 from ratchet.evaluation.arm import Arm
 from ratchet.evaluation.compare import compare
+from ratchet.evaluation.curves import learning_curves
+from ratchet.evaluation.power import detectable_effect
 from ratchet.evaluation.scorecard import Scorecard, read_scorecard
 
 REFERENCE = plan(400, 3)
@@ -125,6 +128,48 @@ def test_behaviour_is_counted_over_valid_episodes() -> None:
     assert found.tool_call_precision == 0.75
     assert found.latency_s.p95 == 0.5
     assert found.cost.window_total == pytest.approx(4 * 2.18)
+
+
+def test_exploits_are_counted_by_kind_over_valid_episodes() -> None:
+    mine = rows(plan(3, 1), [[0], [0], [-1]])
+    both = {"edited_tests": "touched a test", "read_answer": "opened the answer"}
+    mine[0] = mine[0].model_copy(update={"exploit": True, "exploits": both})
+    mine[1] = mine[1].model_copy(update={"exploit": True, "exploits": {"edited_tests": "again"}})
+    mine[2] = mine[2].model_copy(update={"exploit": True, "exploits": {"edited_tests": "never counted"}})
+    assert card(mine, None, max_void_share=1.0).exploits_by_kind == {"edited_tests": 2, "read_answer": 1}
+
+
+def test_calls_that_match_a_reference_are_a_share_of_the_calls_of_tasks_that_carry_some() -> None:
+    mine = rows(plan(3, 1), [[1], [0], [1]], calls=4, ok_calls=3)
+    assert card(mine, None).reference_precision == NotComputable(reason="no task carries reference calls")
+    mine[0] = mine[0].model_copy(update={"matched_calls": 3})
+    mine[1] = mine[1].model_copy(update={"matched_calls": 0})
+    found = card(mine, None)
+    assert (found.reference_precision, found.tool_call_precision) == (3 / 8, 0.75)
+    with pytest.raises(ValidationError, match="a call that failed matches nothing"):
+        row(plan(1), 0, 0, "accepted", matched_calls=4)
+
+
+def test_pass_hat_k_falls_with_k_and_the_curves_are_those_of_training() -> None:
+    curves = learning_curves([{"step": 5, "loss": 0.5}, {"step": 10, "loss": 0.25}])
+    outcomes = np.tile([1, 1, 0], (12, 1))
+    found = card(rows(plan(12), outcomes), None, curves=curves)
+    assert found.pass_hat == (pytest.approx(2 / 3), pytest.approx(1 / 3), 0.0)
+    assert found.curves == {"loss": ((5, 0.5), (10, 0.25))}
+    assert read_scorecard(found.to_bytes(), "card") == found
+
+
+def test_every_segment_prints_what_it_could_show() -> None:
+    planned = plan(120, 3, segments=("a", "b", "tiny"))
+    outcomes = np.random.default_rng(1).integers(0, 2, (2, 120, 3))
+    found = card(rows(planned, outcomes[0]), rows(planned, outcomes[1], "incumbent"))
+    for segment in found.segments:
+        assert segment.detectable_effect == detectable_effect(
+            segment.n,
+            (found.comparison.regressed + found.comparison.gained) / 120,
+            alpha=0.05 / 3,
+            one_sided=True,
+        )
 
 
 def test_no_call_and_no_valid_episode_are_said_in_words() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.evaluation.svg import WIDTH, Whisker, lines, whiskers
+from ratchet.evaluation.svg import WIDTH, Mark, Whisker, lines, whiskers
 
 number = st.floats(-1e6, 1e6, allow_nan=False)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,10 +51,38 @@ def test_a_series_keeps_the_colour_of_its_policy(names: list[str]) -> None:
     assert ('class="line s1"' in plot) == bool(names)
 
 
-def test_an_estimate_is_written_beside_its_mark_and_inside_the_plot() -> None:
-    root = ElementTree.fromstring(whiskers("t", [Whisker("sft", 1.0, 0.9, 1.0, "100.0 % [90.0, 100.0]")], str))
-    (text,) = (text for text in root.iter(f"{SVG}text") if text.text == "100.0 % [90.0, 100.0]")
-    assert float(text.get("x", "nan")) + 3.6 * len(text.text or "") <= WIDTH
+def bounds(text: ElementTree.Element, letter: float = 6.6) -> tuple[float, float]:
+    """Where a text begins and ends."""
+    x, width = float(text.get("x", "nan")), letter * len(text.text or "")
+    before = {"start": 0.0, "middle": 0.5, "end": 1.0}[text.get("text-anchor", "start")]
+    return x - before * width, x + (1 - before) * width
+
+
+def test_every_word_of_a_plot_stays_inside_it() -> None:
+    items = [
+        Whisker("sft", 1.0, 0.9, 1.0, "100.0 % [90.0, 100.0]"),
+        Whisker("dpo", None, None, None, "never: an accepted run costs no less than the incumbent's, " * 4),
+    ]
+    drawn = [
+        whiskers("t", items, str, mark=Mark(1.0, "worth shipping: +3.0 points")),
+        lines("t", {"a": [(0, 0), (9, 9)]}, ["a"], "accepted runs", str, str, [Mark(0.0, "0 accepted runs", 0.0)]),
+    ]
+    for plot in drawn:
+        for text in ElementTree.fromstring(plot).iter(f"{SVG}text"):
+            left, right = bounds(text)
+            assert left >= -1, text.text
+            assert right <= WIDTH + 1, text.text
+
+
+def test_a_plot_tells_its_figures_to_who_cannot_see_it() -> None:
+    root = ElementTree.fromstring(whiskers("Latency", [Whisker("sft", 1.0, 0.9, 1.0, "1.00 s")], str))
+    assert root.get("aria-label") == "Latency. sft: 1.00 s"
+
+
+def test_a_point_outside_the_axis_is_not_pointed_out() -> None:
+    plot = lines("t", {"a": [(0, 0), (9, 9)]}, ["a"], "x", str, str, [Mark(20.0, "far", 20.0), Mark(5.0, "here", 5.0)])
+    assert "here" in plot
+    assert "far" not in plot
 
 
 def test_a_series_of_one_point_is_a_dot() -> None:

@@ -20,6 +20,7 @@ from ratchet.release.inputs import (
     AuditInput,
     ContaminationInput,
     GateInputs,
+    IncumbentInput,
     JudgeInput,
     Limits,
     PermissionsInput,
@@ -47,6 +48,7 @@ def inputs(**over: Any) -> GateInputs:
         "lock_digest": "lock",
         "reward_digest": "reward",
         "limits": Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
+        "incumbent": IncumbentInput(digest="pin", version=None, released_for=None, evaluated_in="repair 1"),
         "contamination": ContaminationInput(digest="cert", lock_digest="lock", passed=True, findings=0),
         "rights": (RightInput(grant_id="logs", digest="grant", state="active", valid=True, rows=900),),
         "reward_audit": AuditInput(digest="tried", subject_digest="reward", passed=True),
@@ -83,6 +85,7 @@ def test_it_is_a_pure_function_of_its_inputs() -> None:
 @pytest.mark.parametrize(
     ("over", "name", "words"),
     [
+        ({"incumbent": None}, "incumbent_ran_where_it_serves", "nobody looked"),
         ({"contamination": None}, "zero_contamination", "no contamination certificate"),
         (
             {"contamination": ContaminationInput(digest="c", lock_digest="lock", passed=False, findings=2)},
@@ -224,6 +227,25 @@ def test_a_point_drop_over_ten_in_thirty_tasks_goes_to_review() -> None:
     assert "'small' -13.3 points" in decision.reasons[0]
 
 
+def test_a_twelve_point_drop_of_runs_in_a_segment_of_thirty_goes_to_review_though_every_majority_holds() -> None:
+    """18 of the 150 runs of the segment are lost, one each in 18 tasks; elsewhere the candidate wins everything."""
+    planned = plan(400, 5, repos=80)
+    small = [t.model_copy(update={"segment": "small"}) if i < 30 else t for i, t in enumerate(planned.tasks)]
+    planned = planned.model_copy(update={"tasks": tuple(small)})
+    theirs, mine = np.zeros((400, 5), dtype=int), np.ones((400, 5), dtype=int)
+    theirs[:30] = 1
+    mine[:18, 2] = 0
+    base = rows(planned, theirs, "incumbent")
+    own = card(rows(planned, mine), base, [1.0], minimum_effect=0.03)
+    decision = decide(own, card(base, None), inputs(), decided_at=AT, decided_by="rule")
+    assert decision.state == "review"
+    assert list(failed(decision)) == ["no_large_segment_drop"]
+    assert "'small' -12.0 points" in decision.reasons[0]
+    (segment,) = [one for one in own.segments if one.name == "small"]
+    assert (segment.n, segment.difference, segment.mean_difference) == (30, 0.0, pytest.approx(-0.12))
+    assert isinstance(segment.detectable_effect, float)
+
+
 @pytest.mark.parametrize(("tasks", "drop"), [(29, 4), (30, 3)])
 def test_a_smaller_segment_or_exactly_ten_points_does_not(tasks: int, drop: int) -> None:
     assert _dropped(tasks, drop).state == "promote"
@@ -237,6 +259,15 @@ def test_holm_covers_the_other_candidates() -> None:
     decision = judge(weak, tuple(rest[i % 2] for i in range(19)))
     assert list(failed(decision)) == ["difference_holds_among_candidates"]
     assert "Holm over 20 candidates" in decision.reasons[0]
+
+
+def test_holm_covers_the_candidates_of_earlier_runs_on_the_same_tasks() -> None:
+    weak = candidate(block(141, 400, 3))
+    assert judge(weak, earlier_candidates=2).state == "promote"
+    decision = judge(weak, (candidate(block(120, 400, 3), policy="other"),), earlier_candidates=8)
+    assert list(failed(decision)) == ["difference_holds_among_candidates"]
+    assert "Holm over 10 candidates, 8 of them judged on these tasks before" in decision.reasons[0]
+    assert judge(CLEAN, earlier_candidates=8).state == "promote"
 
 
 @pytest.mark.parametrize(

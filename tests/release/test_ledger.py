@@ -263,7 +263,7 @@ def test_random_commands_never_break_the_slots(tmp_path: Path) -> None:
     world = World(tmp_path, authorised_rule="staging")
     ids: list[str] = []
     done = 0
-    for step in range(80):
+    for step in range(200):
         if len(ids) < 6 and random.random() < 0.3:
             ids.append(world.candidate(f"p{step}").id)
         if not ids:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from postgres_server import postgres_url
-from release_world import World
+from release_world import World, world_on
 
 from ratchet.contracts.canonical import digest_bytes
 from ratchet.errors import ConflictError, IntegrityError
@@ -26,12 +25,8 @@ ROUNDS = 50
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    home = tmp_path_factory.mktemp("race")
-    if request.param == "sqlite":
-        yield World(home, authorised_rule="staging")
-    else:
-        with postgres_url() as url:
-            yield World(home, url, authorised_rule="staging")
+    with world_on(request.param, tmp_path_factory.mktemp("race")) as opened:
+        yield opened
 
 
 def promoter(url: str, name: str, barrier: Barrier, pipe: Connection) -> None:

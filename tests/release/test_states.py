@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
+from release_world import World
 
 from ratchet.errors import TransitionError
+from ratchet.release.records import Version
 from ratchet.release.states import TRANSITIONS, State, check, rank
 
 ALLOWED = {
@@ -51,3 +54,38 @@ def test_rank_orders_the_line_of_promotion() -> None:
         3,
         -1,
     ]
+
+
+def reached(world: World, state: State) -> Version:
+    """A version that stands in `state` by the ledger's own functions."""
+    if state in (State.PRODUCTION, State.SUPERSEDED, State.ROLLED_BACK):
+        version = world.produce("v")
+        if state is State.SUPERSEDED:
+            world.produce("next")
+        if state is State.ROLLED_BACK:
+            world.ledger.rollback(world.tenant, world.experiment, by="Olga", reason="slow")
+        return version
+    version = world.candidate("v")
+    world.ledger.apply(version, world.decision(version))
+    if state in (State.STAGING, State.CANARY):
+        world.ledger.approve(version, by="Olga", reason="good", upto=state)
+    elif state in (State.REJECTED, State.QUARANTINED):
+        world.ledger.transition(version, state, by="Olga", reason="bad", expected_seq=world.seq)
+    return version
+
+
+@pytest.mark.parametrize("seen", State)
+def test_the_ledger_refuses_every_pair_that_the_table_does_not_have_and_nothing_moves(
+    tmp_path: Path, seen: State
+) -> None:
+    world = World(tmp_path)
+    version = reached(world, seen)
+    assert world.ledger.state(version) is seen
+    before = world.ledger.history()
+    for wanted in State:
+        if (str(seen), str(wanted)) not in ALLOWED:
+            with pytest.raises(TransitionError, match=f"of v .* from {seen} to {wanted}"):
+                world.ledger.transition(
+                    version, wanted, by="Olga", reason="x", decision=world.decision(version), expected_seq=world.seq
+                )
+    assert world.ledger.history() == before
