@@ -3,8 +3,10 @@
 A method is a module, registered under the entry point group `ratchet.methods`, with
 
 - `Settings`: a contract that validates the manifest's `settings`,
-- `NEEDS`: what it learns from, `demonstrations`, `pairs` or `tasks`,
-- `fit(model, tokenizer, <samples | pairs | task_ids, sampler>, settings, *, seed, output, ...) -> Outcome`.
+- `NEEDS`: what it learns from, `demonstrations`, `pairs` or `tasks`; or `cases`, where it trains no weights (see
+  `ratchet.methods.harness_search`, whose `fit` is its own),
+- `fit(model, tokenizer, <samples | pairs | task_ids, sampler>, settings, **common) -> Outcome`; what all methods take
+  in common is `Common`.
 
 Everything works on token ids: text is never tokenised again, so a token carries loss exactly where its mask says so.
 Importing a method loads no torch; `fit` does.
@@ -13,20 +15,36 @@ Importing a method loads no torch; `fit` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import distribution, entry_points
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, TypeVar, cast
 
 from pydantic import Field, ValidationError
 
 from ratchet.contracts.model import Contract
-from ratchet.errors import ManifestError, TrainingError
+from ratchet.errors import ManifestError, NothingToLearn, TrainingError
 
 GROUP = "ratchet.methods"
+LACKING = {
+    "ppo": "train with rloo or grpo, which need no value model",
+    "reinforce": "train with rloo: with one update per batch it is REINFORCE with a leave-one-out baseline",
+}
+"""Methods of the field that TRL may lack, and what to do instead."""
 T = TypeVar("T", bound=Contract)
-Needs = Literal["demonstrations", "pairs", "tasks"]
+Needs = Literal["demonstrations", "pairs", "tasks", "cases"]
 Guard = Callable[[], None]
-Validate = Callable[[Any], float]
+
+
+class Validation(NamedTuple):
+    """How a model did on the validation tasks."""
+
+    acceptance: float
+    """Share of valid attempts that were accepted, in [0, 1]."""
+    outcomes: Mapping[str, bool]
+    """Whether the attempt was accepted, by task id; a task without a valid attempt is left out."""
+
+
+Validate = Callable[[Any], float | Validation]
 
 
 class Tokens(Protocol):
@@ -73,6 +91,8 @@ class RolloutSample(NamedTuple):
     steps: StepRewards | None = None
     invalid: str | None = None
     """Why it is invalid, where that is known."""
+    judge_calls: int = 0
+    """Items that a judge was asked to grade for it; they are paid for."""
 
 
 Sampler = Callable[[Any, list[str], int], list[RolloutSample]]
@@ -104,6 +124,14 @@ class Settings(Contract):
     )
 
 
+class Passes(Settings):
+    """Settings of a method that goes over a fixed set of rows."""
+
+    epochs: float = Field(default=1.0, gt=0, description="Passes over the data.")
+    batch_size: int = Field(default=16, ge=1, description="Demonstrations or pairs per step.")
+    max_steps: int | None = Field(default=None, ge=1, description="Stop after so many steps, whatever `epochs` says.")
+
+
 class Adapter(Contract):
     """LoRA settings, as the manifest's `adapter` gives them (Hu et al., 2021, arXiv:2106.09685)."""
 
@@ -113,6 +141,9 @@ class Adapter(Contract):
     target_modules: tuple[str, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="Names of the linear layers that get an adapter."
     )
+
+
+Stopped = Literal["finished", "wall_budget", "cost_budget"]
 
 
 class Curve(Contract):
@@ -126,6 +157,7 @@ class Curve(Contract):
     length: float | None = Field(default=None, description="Mean number of sampled tokens per valid episode.")
     invalid_share: float | None = Field(default=None, description="Share of invalid episodes in the step.")
     invalid: dict[str, int] = Field(default_factory=dict, description="Invalid episodes of the step by reason.")
+    judge_calls: int | None = Field(default=None, description="Items that a judge graded in the step, or None.")
     validation_acceptance: float | None = Field(default=None, description="Acceptance on the validation tasks.")
     lr: float | None = Field(default=None, description="Learning rate of the step.")
     grad_norm: float | None = Field(default=None, description="Gradient norm before clipping.")
@@ -147,10 +179,42 @@ class Outcome(NamedTuple):
     curve: list[Curve]
     seconds: float
     """Wall time of training, resumed time included."""
-    stopped: Literal["finished", "wall_budget"]
+    stopped: Stopped
     """Why training ended."""
     resumed_from: int | None
     """Step of the checkpoint that an interrupted run went on from."""
+    outcomes: Mapping[str, bool] | None = None
+    """What the checkpoint did on each validation task, where `validate` tells."""
+
+
+class Spend(NamedTuple):
+    """A budget in money."""
+
+    limit: float
+    """Cost at which training stops, in the currency of the price list."""
+    cost: Callable[[float, int], float]
+    """Cost of so many seconds of training and so many judged items, resumed parts included."""
+
+
+class Common(TypedDict, total=False):
+    """What `fit` of every method takes by keyword."""
+
+    seed: Required[int]
+    """Same seed, same data, same threads: same weights (float32 on CPU)."""
+    output: Required[Path]
+    """Folder of the run; an interrupted run in it is gone on with."""
+    validate: Validate | None
+    """Acceptance of the model on validation tasks; chooses the checkpoint."""
+    guard: Guard | None
+    """Rechecks the training right; its error ends the run."""
+    max_wall_s: float
+    """Wall budget in seconds; unlimited if left out."""
+    spend: Spend | None
+    """Budget in money; None or left out for none."""
+    adapter: Mapping[str, Any] | None
+    """LoRA settings, or None for full weights."""
+    name: str
+    """Shown in progress lines and errors; the method's name if left out."""
 
 
 class Method(Protocol):
@@ -169,10 +233,30 @@ def method(name: str) -> Method:
     """
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
+        refuse_lacking(name, sorted(found))
         raise ManifestError(
             "methods.method", seen=name, rule=f"it must be one of {sorted(found)}", remedy="correct the name"
         )
     return cast(Method, found[name].load())
+
+
+def refuse_lacking(name: str, known: Sequence[str]) -> None:
+    """Refuse a method of the field that the installed TRL has no trainer for; return for any other name.
+
+    Raises:
+        ManifestError: names the method and the installed version of TRL.
+    """
+    if name not in LACKING:
+        return
+    trl = distribution("trl")
+    places = {f"trl/trainer/{name}_trainer.py", f"trl/experimental/{name}/{name}_trainer.py"}
+    if not places & {str(file) for file in trl.files or ()}:
+        raise ManifestError(
+            "methods.method",
+            seen=name,
+            rule=f"the installed TRL {trl.version} has no trainer for it, and Ratchet imitates none",
+            remedy=f"{LACKING[name]}, or use one of {list(known)}",
+        )
 
 
 def parse(contract: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -189,6 +273,27 @@ def parse(contract: type[T], values: Mapping[str, Any], where: str) -> T:
             for item in error.errors()
         )
         raise ManifestError(where, rule=mistakes, remedy="correct every field named here") from None
+
+
+def check_pairs(name: str, pairs: Sequence[PairSample]) -> None:
+    """Refuse pairs that cannot teach.
+
+    Raises:
+        NothingToLearn: there is no pair.
+        TrainingError: one has no prompt or a bad mask.
+    """
+    if not pairs:
+        raise NothingToLearn(
+            f"data of {name}",
+            seen="no pair",
+            rule="a pair is an accepted and a rejected trajectory of one task",
+            remedy="sample more episodes per task, or name agents whose logs hold both",
+        )
+    for index, pair in enumerate(pairs):
+        check_masks(f"{name}: preferred trajectory {index}", pair.chosen_ids, pair.chosen_mask)
+        if not pair.prompt_ids:
+            raise TrainingError(f"{name}: prompt of pair {index}", rule="at least one token", remedy="leave it out")
+        check_masks(f"{name}: rejected trajectory {index}", pair.rejected_ids, pair.rejected_mask)
 
 
 def check_masks(where: str, ids: Sequence[int], mask: Sequence[int]) -> None:

@@ -15,10 +15,11 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +27,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from ratchet import progress
 from ratchet.errors import TrainingError
-from ratchet.methods.base import Curve, Guard, Settings, Validate
+from ratchet.methods.base import Curve, Guard, Settings, Spend, Stopped, Validate, Validation
+from ratchet.policies.compute import compute, is_first, processes
 
 COMPLETE = "complete"
 WINDOW = 5
-LOGGED = ("rewards/margins", "rewards/accuracies", "mean_token_accuracy")
+WAIT_S = 7200.0
+"""How long processes wait for each other: while one validates, the others do."""
+LOGGED = ("rewards/margins", "rewards/accuracies", "mean_token_accuracy", "nll_loss", "log_odds_ratio")
 """Figures of TRL's own log that go under `metrics`."""
 
 
@@ -47,6 +51,7 @@ class Watch(TrainerCallback):
         validate: Validate | None,
         guard: Guard | None,
         max_wall_s: float,
+        spend: Spend | None,
         every: int,
         stride: int = 1,
     ) -> None:
@@ -57,19 +62,21 @@ class Watch(TrainerCallback):
             settings: the method's settings.
             output: folder of the run.
             tokenizer: saved beside the best weights.
-            validate: acceptance on validation tasks, in [0, 1]; None to keep the last weights.
+            validate: acceptance on validation tasks; None to keep the last weights.
             guard: raises RightsError where the training right has gone.
             max_wall_s: wall budget in seconds, over all resumed parts.
+            spend: budget in money, likewise; None for none.
             every: steps between validations, in units of `stride`.
             stride: optimizer steps per counted step (GRPO's iterations over one batch of rollouts).
         """
         self.name, self.settings, self.output, self.tokenizer = name, settings, output, tokenizer
-        self.validate, self.guard, self.max_wall_s = validate, guard, max_wall_s
+        self.validate, self.guard, self.max_wall_s, self.spend = validate, guard, max_wall_s, spend
         self.every, self.stride = every * stride, stride
         self.curve: list[Curve] = []
         self.best: float | None = None
         self.best_step = 0
-        self.stopped: Literal["finished", "wall_budget"] = "finished"
+        self.outcomes: Mapping[str, bool] | None = None
+        self.stopped: Stopped = "finished"
         self.before_s = 0.0
         self.notes: dict[str, Any] = {}
         self._started = time.monotonic()
@@ -82,11 +89,13 @@ class Watch(TrainerCallback):
         rows = [Curve.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
         self.curve = [row for row in rows if row.step <= step]
         self.before_s = self.curve[-1].seconds if self.curve else 0.0
-        path.write_text("".join(row.model_dump_json() + "\n" for row in self.curve), encoding="utf-8")
+        if is_first():
+            path.write_text("".join(row.model_dump_json() + "\n" for row in self.curve), encoding="utf-8")
         record = self.output / "best" / "step.json"
         if record.exists():
             kept = json.loads(record.read_text(encoding="utf-8"))
             self.best, self.best_step = kept["validation"], kept["step"]
+            self.outcomes = kept.get("outcomes")
 
     @property
     def seconds(self) -> float:
@@ -133,12 +142,15 @@ class Watch(TrainerCallback):
         asked = step % (self.settings.guard_every * self.stride) == 0 or step % self.every == 0
         if self.guard is not None and (asked or step >= state.max_steps):
             self.guard()
-        if whole and step < state.max_steps and self.seconds >= self.max_wall_s:
-            self.stopped = "wall_budget"
+        spent = agreed(self._budget_spent())
+        if whole and step < state.max_steps and spent is not None:
+            self.stopped = spent
             control.should_training_stop = True
             control.should_save = True
         if whole and (step % self.every == 0 or step >= state.max_steps or control.should_training_stop):
-            self._keep_best(kwargs["model"], step)
+            if is_first():
+                self._keep_best(kwargs["model"], step)
+            together()
         return control
 
     def on_log(
@@ -154,9 +166,12 @@ class Watch(TrainerCallback):
             return
         row = self._row(state.global_step, logs)
         self.curve.append(row)
-        with (self.output / "curves.jsonl").open("a", encoding="utf-8") as file:
-            file.write(row.model_dump_json() + "\n")
+        if is_first():
+            with (self.output / "curves.jsonl").open("a", encoding="utf-8") as file:
+                file.write(row.model_dump_json() + "\n")
         self._refuse_divergence(row)
+        if not is_first():
+            return
         if row.validation_acceptance is not None or self.seconds - self._shown >= 5 or state.global_step == 1:
             self._shown = self.seconds
             parts = [f"loss {row.loss:.4f}" if row.loss is not None else "loss not finite"]
@@ -167,7 +182,17 @@ class Watch(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Mark a checkpoint as whole: a run killed while it saves leaves one without this mark."""
-        (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+        together()
+        if is_first():
+            (Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+
+    def _budget_spent(self) -> Stopped | None:
+        if self.seconds >= self.max_wall_s:
+            return "wall_budget"
+        # The row of this step is written after it, so its judged items are still among the notes.
+        graded = sum(row.judge_calls or 0 for row in self.curve) + self.notes.get("judge_calls", 0)
+        spend = self.spend
+        return "cost_budget" if spend is not None and spend.cost(self.seconds, graded) >= spend.limit else None
 
     def _row(self, step: int, logs: dict[str, Any]) -> Curve:
         figures: dict[str, Any] = {
@@ -208,21 +233,46 @@ class Watch(TrainerCallback):
 
     def _keep_best(self, model: Any, step: int) -> None:
         value: float | None = None
+        outcomes: Mapping[str, bool] | None = None
         if self.validate is not None:
             with evaluating(model):
-                value = float(self.validate(model))
+                found = self.validate(model)
+            value, outcomes = found if isinstance(found, Validation) else (float(found), None)
             self._validation = value
         if value is not None and self.best is not None and value <= self.best:
             return
-        self.best, self.best_step = value, step
+        self.best, self.best_step, self.outcomes = value, step, outcomes
         fresh, kept = self.output / "best.new", self.output / "best"
         shutil.rmtree(fresh, ignore_errors=True)
         model.save_pretrained(fresh)
         self.tokenizer.save_pretrained(fresh)
-        (fresh / "step.json").write_text(json.dumps({"step": step, "validation": value}), encoding="utf-8")
+        record = {"step": step, "validation": value, "outcomes": outcomes}
+        (fresh / "step.json").write_text(json.dumps(record), encoding="utf-8")
         # A kill between the two lines leaves no `best`, and the resumed run makes it anew at the same step.
         shutil.rmtree(kept, ignore_errors=True)
         fresh.rename(kept)
+
+
+def together() -> None:
+    """Wait for the other processes that train together, if there are any."""
+    if processes() > 1:
+        _state().wait_for_everyone()
+
+
+def agreed(value: Any) -> Any:
+    """The first process's value, in all that train together: clocks differ, and all must stop at one step."""
+    if processes() == 1:
+        return value
+    from accelerate.utils import broadcast_object_list
+
+    _state()
+    return broadcast_object_list([value])[0]
+
+
+def _state() -> Any:
+    from accelerate import PartialState
+
+    return PartialState(cpu=compute().device == "cpu", timeout=timedelta(seconds=WAIT_S))
 
 
 @contextmanager

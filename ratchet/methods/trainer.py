@@ -19,13 +19,22 @@ from typing import Any
 
 from ratchet import errors, progress
 from ratchet.errors import RatchetError, TrainingError
+from ratchet.methods.confinement import Confinement
 from ratchet.methods.worker import RESULT
 
 LOG = "worker.log"
 
 
 def run_in_subprocess(
-    entry: str, arguments: dict[str, Any], folder: Path, *, hard_wall_s: float, threads: int = 1
+    entry: str,
+    arguments: dict[str, Any],
+    folder: Path,
+    *,
+    hard_wall_s: float,
+    threads: int = 1,
+    confinement: Confinement | None = None,
+    scratch: Path | None = None,
+    accelerate: Path | None = None,
 ) -> Any:
     """Call a function in a process of its own.
 
@@ -36,6 +45,10 @@ def run_in_subprocess(
         hard_wall_s: seconds after which the child is killed. Give the training budget plus time for imports, the last
             validation and the saving of weights.
         threads: torch threads of the child; fixed, since results depend on them.
+        confinement: what the child must not read and where alone it may write; it may always write to `folder` and
+            `scratch`. None: whatever this process may.
+        scratch: folder for the child's temporary files instead of the usual one.
+        accelerate: configuration file of `accelerate`, which starts the processes that it names; None for one.
 
     Returns:
         What the function returned.
@@ -43,20 +56,28 @@ def run_in_subprocess(
     Raises:
         RatchetError: the same error, of the same class, that the function raised.
         TrainingError: the child crashed, was killed, or went over `hard_wall_s`.
+        HeldoutError: the kernel cannot confine the child.
     """
+    own = [str(folder), *([str(scratch)] if scratch else [])]
+    confined = confinement._replace(writable=[*confinement.writable, *own])._asdict() if confinement else None
     folder.mkdir(parents=True, exist_ok=True)
     spec, result = folder / "spec.json", folder / RESULT
     result.unlink(missing_ok=True)
     spec.write_text(
-        json.dumps({"entry": entry, "threads": threads, "arguments": arguments}, indent=1), encoding="utf-8"
+        json.dumps({"entry": entry, "threads": threads, "confinement": confined, "arguments": arguments}, indent=1),
+        encoding="utf-8",
     )
+    launched = ["ratchet.methods.worker"]
+    if accelerate is not None:
+        launched = ["accelerate.commands.launch", "--config_file", str(accelerate), "--module", *launched]
     with (folder / LOG).open("w", encoding="utf-8") as log:
         child = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "ratchet.methods.worker", str(spec)],
+            [sys.executable, "-W", "ignore", "-m", *launched, str(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env=os.environ | ({"TMPDIR": str(scratch)} if scratch else {}),
             start_new_session=True,
         )
         late = threading.Event()

@@ -3,11 +3,12 @@
 The specification names an entry function, `package.module:function`, and its arguments in plain JSON. Progress lines
 go to standard output, everything else that libraries print goes to standard error. The function's result, or the error
 that it raised, is written beside the specification as `result.json`. The process and what it started die with the
-parent.
+parent. Where the specification says so, the process confines itself before anything of a library or method is loaded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -22,6 +23,8 @@ from typing import Any
 
 from ratchet import progress
 from ratchet.errors import RatchetError
+from ratchet.methods.confinement import Confinement, enter
+from ratchet.policies.compute import is_first
 
 RESULT = "result.json"
 PR_SET_PDEATHSIG = 1
@@ -29,19 +32,35 @@ PR_SET_PDEATHSIG = 1
 
 def main(path: Path) -> int:
     """Run the specification at `path`; returns the exit status, 0 where the function returned."""
-    die_with_parent()
     spec = json.loads(path.read_text(encoding="utf-8"))
+    # A domain is its thread's own and inherited by later threads, so it comes before the first one.
+    refused = _confine(spec["confinement"])
+    die_with_parent()
     # Torch reads these when it is imported, which nothing here has done yet.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(spec["threads"])
     stream = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     # Libraries may print; only progress lines belong on the pipe that the parent relays.
     os.dup2(2, 1)
     progress.set_sink(lambda line: print(line, file=stream, flush=True))
-    status, result = _outcome(spec)
-    fresh = path.with_name(RESULT + ".new")
-    fresh.write_text(json.dumps(result), encoding="utf-8")
-    fresh.rename(path.with_name(RESULT))
+    status, result = _outcome(spec, refused)
+    _hand_over(path.with_name(RESULT), result)
     return status
+
+
+def _hand_over(place: Path, result: dict[str, Any]) -> None:
+    """Write the result: of several processes the first one's, or what any refused with; a crash may follow from that.
+
+    The process that sees another one gone crashes too, and that is not what the parent has to hear.
+    """
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(result), encoding="utf-8")
+    if "error" in result or ("value" in result and is_first()):
+        fresh.rename(place)
+        return
+    if "crash" in result:
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, place)
+    fresh.unlink()
 
 
 def die_with_parent() -> None:
@@ -65,8 +84,19 @@ def _kill_group(signum: int = 0, frame: FrameType | None = None) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _outcome(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def _confine(wanted: dict[str, list[str]] | None) -> RatchetError | None:
     try:
+        if wanted is not None:
+            enter(Confinement(**wanted))
+    except RatchetError as error:
+        return error
+    return None
+
+
+def _outcome(spec: dict[str, Any], refused: RatchetError | None) -> tuple[int, dict[str, Any]]:
+    try:
+        if refused is not None:
+            raise refused
         module, function = spec["entry"].split(":")
         return 0, {"value": getattr(importlib.import_module(module), function)(spec["arguments"])}
     except RatchetError as error:

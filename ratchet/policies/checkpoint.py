@@ -1,7 +1,8 @@
 """Checkpoints: folders in Hugging Face format, known by the digest of their files.
 
 `package:starter` is the embedded policy that ships with Ratchet (`data/starter`, with its model card); `random` is
-the same architecture with fresh weights; anything else is a folder or a model id that transformers loads. A folder
+the same architecture with fresh weights; `package:smollm2` is a real model from a package (`ratchet.policies.smollm2`);
+anything else is a folder or a model id that transformers loads. A folder
 with an adapter (PEFT) is loaded on top of its base and merged for sampling.
 """
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ratchet.errors import IntegrityError
+from ratchet.policies.compute import compute, device
 from ratchet.store import Store, folder_digest
 
 if TYPE_CHECKING:
@@ -58,26 +60,42 @@ def load_tokenizer(folder: Path | str) -> PreTrainedTokenizerFast:
     return cast("PreTrainedTokenizerFast", AutoTokenizer.from_pretrained(str(folder)))
 
 
-def load(folder: Path | str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Load a checkpoint for sampling or training, in float32; an adapter is merged into its base."""
-    import torch
+def load(folder: Path | str, *, dtype: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Load a checkpoint for sampling or training; an adapter is merged into its base.
+
+    Args:
+        folder: the checkpoint.
+        dtype: number type of the weights; None for that of this machine's configuration.
+
+    Returns:
+        The model on the device of this machine's configuration (`ratchet.policies.compute`), and its tokenizer.
+
+    Raises:
+        ManifestError: that device is not there.
+    """
+    place, tokenizer = device(), load_tokenizer(folder)
+    model = _model(folder, dtype or compute().dtype)
+    model.to(place)  # type: ignore[arg-type]
+    return model.eval(), tokenizer
+
+
+def _model(folder: Path | str, dtype: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
-    tokenizer = load_tokenizer(folder)
     if (Path(folder) / "adapter_config.json").exists():
         from peft import AutoPeftModelForCausalLM
 
-        model = AutoPeftModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).merge_and_unload()
-    else:
-        model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
-    return model.eval(), tokenizer
+        return cast(
+            "PreTrainedModel", AutoPeftModelForCausalLM.from_pretrained(str(folder), dtype=dtype).merge_and_unload()
+        )
+    return cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype))
 
 
 def place_base(reference: str, store: Store, name: str, *, seed: int) -> tuple[str, str]:
     """Put the base checkpoint into the store as `name`; returns its name and the digest of its files.
 
     Args:
-        reference: `package:starter`, `random`, or a folder or model id in Hugging Face format.
+        reference: `package:starter`, `package:smollm2`, `random`, or a folder or model id in Hugging Face format.
         store: where it is kept.
         name: its name in the store.
         seed: seed of fresh weights.
@@ -88,13 +106,47 @@ def place_base(reference: str, store: Store, name: str, *, seed: int) -> tuple[s
         return name, folder_digest(store.folder(name))
     if reference == "package:starter":
         return name, store.publish_folder(STARTER, name)
+    if reference == "package:smollm2":
+        return _kept_smollm2(store)
     with tempfile.TemporaryDirectory() as scratch:
         if reference == "random":
             tokenizer = load_tokenizer(STARTER)
             save(fresh(tokenizer, seed=seed), tokenizer, Path(scratch))
         else:
-            save(*load(reference), Path(scratch))
+            # As it came: a large one in float32 would be twice its size.
+            save(_model(reference, "auto"), load_tokenizer(reference), Path(scratch))
         return name, store.publish_folder(Path(scratch), name)
+
+
+def refuse_missing(reference: str, store: Store) -> None:
+    """Raise ManifestError where a base checkpoint would have to be made of a package that is not installed."""
+    from ratchet.policies import smollm2
+
+    if reference == "package:smollm2" and not store.exists(f"{_smollm2_name()}.sha256"):
+        smollm2.weights_file()
+
+
+def _smollm2_name() -> str:
+    from ratchet.policies import smollm2
+
+    return f"checkpoints/smollm2-{smollm2.identity()}"
+
+
+def _kept_smollm2(store: Store) -> tuple[str, str]:
+    """Make SmolLM2's checkpoint once per store: every experiment shares the folder, which is checked each time."""
+    import tempfile
+
+    from ratchet.policies import smollm2
+
+    name = _smollm2_name()
+    if not store.exists(f"{name}.sha256"):
+        with tempfile.TemporaryDirectory() as scratch:
+            made = save(*smollm2.dequantised(smollm2.weights_file()), Path(scratch))
+            store.publish_folder(Path(scratch), name)
+        store.create(f"{name}.sha256", made.encode())
+    weights = store.read(f"{name}.sha256").decode()
+    verified(store, name, weights)
+    return name, weights
 
 
 def verified(store: Store, name: str, weights_digest: str) -> Path:

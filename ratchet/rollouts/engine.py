@@ -9,7 +9,7 @@ cache.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,8 +28,35 @@ class Turn(NamedTuple):
     finish_reason: str
 
 
+class Conversations(Protocol):
+    """A batch of conversations that grow turn by turn under one version."""
+
+    def turn(self, added: dict[int, list[int]]) -> dict[int, Turn]:
+        """Append tokens to rows and sample one turn of each. Rows that are not named are dropped for good."""
+
+    def take_back(self, row: int, ids: list[int]) -> None:
+        """Forget the last turn of a row, which sampled `ids`, and the token before it."""
+
+
+@runtime_checkable
+class PolicyEngine(Protocol):
+    """One version of a policy that is sampled from elsewhere than in this process."""
+
+    def session(self, end: int, decoding: Decoding, seeds: list[str]) -> Conversations:
+        """Open a batch of conversations; the arguments are those of `Session`."""
+
+
+def open_session(
+    model: PreTrainedModel | PolicyEngine, end: int, decoding: Decoding, seeds: list[str]
+) -> Conversations:
+    """Open a batch of conversations where the model is: in this process, or in an engine."""
+    if isinstance(model, PolicyEngine):
+        return model.session(end, decoding, seeds)
+    return Session(model, end, decoding, seeds)
+
+
 class Session:
-    """A batch of conversations that grow turn by turn under one model."""
+    """A batch of conversations that grow turn by turn under one model in this process."""
 
     def __init__(self, model: PreTrainedModel, end: int, decoding: Decoding, seeds: list[str]) -> None:
         """Open a session.
@@ -44,10 +71,12 @@ class Session:
         from transformers import DynamicCache
 
         self.model, self.end, self.decoding = model, end, decoding
+        # Every tensor is made where the model is: a default would be the CPU.
+        self.device = model.device
         self.cache = DynamicCache(config=model.config)
         self.rows = list(range(len(seeds)))
-        self.lengths = torch.zeros(len(seeds), dtype=torch.long)
-        self.mask = torch.zeros((len(seeds), 0), dtype=torch.long)
+        self.lengths = torch.zeros(len(seeds), dtype=torch.long, device=self.device)
+        self.mask = torch.zeros((len(seeds), 0), dtype=torch.long, device=self.device)
         self.draws = [_generator(seed) for seed in seeds]
         self.unread: list[list[int]] = [[] for _ in seeds]
 
@@ -85,11 +114,28 @@ class Session:
                     break
         return turns
 
+    def take_back(self, row: int, ids: list[int]) -> None:
+        """Forget the last turn of a row and the token before it: append that token again to sample another turn.
+
+        Args:
+            row: a live row.
+            ids: what the turn sampled.
+        """
+        import torch
+
+        index = self.rows.index(row)
+        # Of the turn's tokens the last one was not read yet; with the token before them that makes as many.
+        with torch.inference_mode():
+            read = torch.nonzero(self.mask[index]).flatten()[-len(ids) :]
+            self.mask[index, read] = 0
+            self.lengths[index] -= len(ids)
+        self.unread[row] = []
+
     def _keep(self, rows: list[int]) -> None:
         import torch
 
         if rows != self.rows:
-            index = torch.tensor([self.rows.index(row) for row in rows], dtype=torch.long)
+            index = torch.tensor([self.rows.index(row) for row in rows], dtype=torch.long, device=self.device)
             if self.mask.shape[1]:
                 self.cache.batch_select_indices(index)
             self.mask, self.lengths, self.rows = self.mask[index], self.lengths[index], rows
@@ -99,32 +145,39 @@ class Session:
         import torch
 
         width = max(map(len, blocks))
-        ids = torch.zeros((len(blocks), width), dtype=torch.long)
-        real = torch.zeros_like(ids)
-        for index, block in enumerate(blocks):
-            ids[index, : len(block)] = torch.tensor(block, dtype=torch.long)
-            real[index, : len(block)] = 1
+        ids = torch.tensor([block + [0] * (width - len(block)) for block in blocks], device=self.device)
+        lengths = torch.tensor([[len(block)] for block in blocks], device=self.device)
+        real = (torch.arange(width, device=self.device) < lengths).long()
         positions = self.lengths[:, None] + torch.clamp(real.cumsum(1) - 1, min=0)
         self.mask = torch.cat([self.mask, real], dim=1)
         self.lengths = self.lengths + real.sum(1)
-        last = torch.clamp(real.sum(1) - 1, min=0)
-        wanted, where = torch.unique(last, return_inverse=True)
+        last = [max(len(block) - 1, 0) for block in blocks]
+        wanted = sorted(set(last))
         output = self.model(
             input_ids=ids,
             attention_mask=self.mask,
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=wanted,
+            logits_to_keep=torch.tensor(wanted, device=self.device),
         )
-        return output.logits[torch.arange(len(blocks)), where]
+        where = torch.tensor([wanted.index(one) for one in last], device=self.device)
+        return output.logits[torch.arange(len(blocks), device=self.device), where]
 
     def _draw(self, scores: torch.Tensor, speaking: list[int]) -> list[tuple[int, int, float]]:
         """Sample one token for each speaking row by inverting its cumulative distribution."""
         import torch
 
-        index = torch.tensor([self.rows.index(row) for row in speaking], dtype=torch.long)
+        index = torch.tensor([self.rows.index(row) for row in speaking], dtype=torch.long, device=self.device)
         scores = scores[index].float()
+        uniform = [self.draws[row].random() for row in speaking] if self.decoding.temperature else []
+        tokens, chosen = self._sampled(scores, uniform)
+        return list(zip(speaking, tokens.tolist(), chosen.tolist(), strict=True))
+
+    def _sampled(self, scores: torch.Tensor, uniform: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The token and its log-probability in each row of scores; `uniform` has a number in [0, 1) per row."""
+        import torch
+
         if self.decoding.temperature == 0:
             tokens = scores.argmax(-1)
             logprobs = torch.log_softmax(scores, -1)
@@ -132,12 +185,11 @@ class Session:
             logprobs = torch.log_softmax(scores / self.decoding.temperature, -1)
             if self.decoding.top_p < 1:
                 logprobs = _nucleus(logprobs, self.decoding.top_p)
-            uniform = torch.tensor([self.draws[row].random() for row in speaking], dtype=torch.float64)
+            drawn = torch.tensor(uniform, dtype=torch.float64, device=self.device)
             cumulative = logprobs.double().exp().cumsum(-1)
-            tokens = torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
+            tokens = torch.searchsorted(cumulative, (drawn * cumulative[:, -1])[:, None], right=True)[:, 0]
             tokens = tokens.clamp(max=scores.shape[-1] - 1)
-        chosen = logprobs.gather(1, tokens[:, None])[:, 0]
-        return list(zip(speaking, tokens.tolist(), chosen.tolist(), strict=True))
+        return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 
 def _nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:

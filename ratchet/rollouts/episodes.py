@@ -3,28 +3,41 @@
 One failure of the infrastructure (reset, tool, sandbox) makes that episode invalid with its reason; everything the
 policy does is data. What an environment hands over is checked before anything rests on it, and every call of it is left
 behind where it takes longer than the whole episode may and `GRACE_S`. Resets, the tool calls of a turn, and hand-ins
-run in threads, since the sandbox has several slots.
+that take long run in several threads, since the sandbox has several slots.
+
+A turn waits for all of its tool calls. To go on with those that are answered would make the batch, and with it the
+last digits of log-probabilities and the weights that are trained on them, depend on how long calls take.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from ratchet.contracts.environment import Deliverable, Environment, Episode, Message, Task, ToolCall, ToolResult
+from ratchet.contracts.environment import (
+    Deliverable,
+    Environment,
+    Episode,
+    Message,
+    SearchableEnvironment,
+    Task,
+    ToolCall,
+    ToolResult,
+)
 from ratchet.contracts.model import revalidated
 from ratchet.contracts.policy import Decoding, Harness
-from ratchet.deadline import told, within
+from ratchet.deadline import Outcome, all_within, told
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.engine import Session, Turn
+from ratchet.rollouts.engine import PolicyEngine, Turn, open_session
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+T = TypeVar("T")
 GRACE_S = 30.0
 """Seconds that an environment has beyond the deadline of its episode, by which it answers that the time is over."""
 
@@ -49,6 +62,10 @@ class Rollout(NamedTuple):
     deliverable: Deliverable | None
     invalid: str | None
     latency_s: float
+    system: str = ""
+    """The harness's instruction before the opening; empty for none."""
+    taken_back: tuple[Turn, ...] = ()
+    """Turns that were no call and were sampled again."""
 
     @property
     def calls(self) -> int:
@@ -78,11 +95,15 @@ class Rollout(NamedTuple):
     @property
     def tokens_in(self) -> int:
         """Tokens read, each counted once: the cache is kept across turns."""
-        return self._length - self.tokens_out
+        return self._length - self._kept_out
 
     @property
     def tokens_out(self) -> int:
-        """Tokens sampled."""
+        """Tokens sampled, those of turns that were taken back included."""
+        return self._kept_out + sum(len(turn.ids) for turn in self.taken_back)
+
+    @property
+    def _kept_out(self) -> int:
         return sum(len(exchange.turn.ids) for exchange in self.exchanges)
 
     @property
@@ -94,14 +115,19 @@ class Rollout(NamedTuple):
 class _Live:
     """An episode while it runs."""
 
-    def __init__(self, task: Task, seed: int, limit_s: float) -> None:
-        self.task, self.seed, self.limit_s = task, seed, limit_s
-        self.episode: Episode | None = None
+    episode: Episode
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task, self.seed = task, seed
+        self.opened = False
         self.opening: list[str] = []
         self.ids: list[int] = []
         self.prompt: list[int] = []
         self.added: list[int] = []
+        self.said: tuple[list[int], Turn, ToolCall] | None = None
         self.exchanges: list[Exchange] = []
+        self.taken_back: list[Turn] = []
+        self.tries = 0
         self.invalid: str | None = None
         self.deliverable: Deliverable | None = None
         self.stack = ExitStack()
@@ -112,12 +138,21 @@ class _Live:
     def over(self) -> bool:
         return self.ended is not None
 
-    def end(self) -> None:
-        self.ended = self.ended or time.monotonic()
+    @property
+    def spent(self) -> int:
+        """Turns of the budget that were used."""
+        return len(self.exchanges) + len(self.taken_back)
+
+    def end(self, at: float) -> None:
+        self.ended = self.ended or at
+
+    def fail(self, phase: str, error: Exception, at: float) -> None:
+        self.invalid = self.invalid or told(phase, error)
+        self.end(at)
 
 
 def run_batch(
-    model: PreTrainedModel,
+    model: PreTrainedModel | PolicyEngine,
     rendering: Rendering,
     environment: Environment,
     harness: Harness,
@@ -130,38 +165,75 @@ def run_batch(
     """Run one batch of episodes to their ends.
 
     Args:
-        model: the policy's model.
+        model: the policy's model, or an engine that serves it.
         rendering: its tokenizer's rendering.
         environment: where the tasks run.
         harness: limits and decoding; calls beyond `harness.max_calls` end the episode.
         requests: (task, seed) pairs.
         salt: enters the seeds of the draws beside task and seed, e.g. the training step.
         decoding: overrides the harness's.
-        pool: runs the tool calls.
+        pool: runs the environment's calls that take long, beside the others.
 
     Returns:
         One rollout per request, in order.
     """
     decoding = decoding or harness.decoding
-    live = [_Live(task, seed, call_limit_s(environment)) for task, seed in requests]
+    limit_s = call_limit_s(environment)
+    live = [_Live(task, seed) for task, seed in requests]
 
-    def each(phase: str, action: Callable[[_Live], None]) -> None:
-        list(pool.map(lambda one: _guarded(one, phase, partial(action, one)), live))
+    def each(
+        phase: str,
+        some: Iterable[_Live],
+        call: Callable[[_Live], T],
+        take: Callable[[_Live, Outcome[T]], None],
+        late: Callable[[T], object] | None = None,
+    ) -> None:
+        """Make a call of the environment for each of some episodes, and take in what comes back."""
+        asked = list(some)
+        outcomes = all_within(limit_s, [partial(call, one) for one in asked], pool=pool, late=late)
+        for one, outcome in zip(asked, outcomes, strict=True):
+            try:
+                take(one, outcome)
+            except Exception as error:  # the one capture point: a failing environment is data, not a crash
+                one.fail(phase, error, outcome.ended)
+
+    def opened(one: _Live) -> tuple[Episode, ExitStack]:
+        return entered(environment, one.task, one.seed, harness.options)
+
+    def look(one: _Live, outcome: Outcome[list[Message]]) -> None:
+        _look(one, outcome.get(), rendering, harness)
+
+    def called(one: _Live) -> ToolResult:
+        assert one.said is not None
+        return one.episode.call(one.said[2])
+
+    def answer(one: _Live, outcome: Outcome[ToolResult]) -> None:
+        _answer(one, revalidated(ToolResult, outcome.get()), rendering, harness, outcome.ended)
 
     try:
-        each("reset", partial(_open, environment=environment, rendering=rendering))
+        each("reset", live, opened, _enter, closed)
+        each("reset", (one for one in live if one.opened), lambda one: one.episode.observation(), look)
         keys = [f"{salt}/{one.task.task_id}/{one.seed}" for one in live]
-        session = Session(model, rendering.end, decoding, keys)
+        session = open_session(model, rendering.end, decoding, keys)
         added = {row: one.added for row, one in enumerate(live) if not one.over}
         while added:
             turns = session.turn(added)
-            steps = [(live[row], added[row], turn, rendering, harness) for row, turn in turns.items()]
-            list(pool.map(lambda step: _step(*step), steps))
+            for row, turn in turns.items():
+                try:
+                    _hear(live[row], added[row], turn, rendering, harness)
+                except Exception as error:  # a template or codec that fails on what this policy said
+                    live[row].fail("tool", error, time.monotonic())
+            # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
+            each("tool", (live[row] for row in turns if live[row].said and not live[row].over), called, answer)
+            for row, turn in turns.items():
+                if live[row].tries:
+                    session.take_back(row, turn.ids)
             added = {row: live[row].added for row in turns if not live[row].over}
-        each("deliverable", _hand_in)
+        sound = (one for one in live if one.opened and one.invalid is None)
+        each("deliverable", sound, lambda one: one.episode.deliverable(), _hand_in)
     finally:
-        each("close", _close)
-    return [_finish(one) for one in live]
+        each("close", live, lambda one: one.stack.close(), lambda _, outcome: outcome.get())
+    return [_finish(one, harness) for one in live]
 
 
 def call_limit_s(environment: Environment) -> float:
@@ -169,77 +241,82 @@ def call_limit_s(environment: Environment) -> float:
     return environment.spec.limits.episode_timeout_s + GRACE_S
 
 
-def entered(environment: Environment, task: Task, seed: int, limit_s: float) -> tuple[Episode, ExitStack]:
-    """Open and enter an episode in time; returns it with the stack that closes it.
+def entered(
+    environment: Environment, task: Task, seed: int, options: Mapping[str, str] | None = None
+) -> tuple[Episode, ExitStack]:
+    """Open and enter an episode, under the options of a harness; returns it with the stack that closes it."""
+    stack = ExitStack()
+    opened = (
+        cast(SearchableEnvironment, environment).open(task, seed, options=options)
+        if options
+        else environment.open(task, seed)
+    )
+    return stack.enter_context(opened), stack
 
-    Raises:
-        Overdue: it did not open within `limit_s`; if it does later, it is closed then.
-    """
 
-    def enter() -> tuple[Episode, ExitStack]:
-        stack = ExitStack()
-        return stack.enter_context(environment.open(task, seed)), stack
-
-    return within(limit_s, enter, late=lambda opened: opened[1].close())
+def closed(opened: tuple[Episode, ExitStack]) -> None:
+    """Close an episode that opened too late."""
+    opened[1].close()
 
 
-def observed(episode: Episode, limit_s: float) -> list[Message]:
+def seen(observation: Iterable[object]) -> list[Message]:
     """What a policy sees first, checked. Raises ValueError where it sees nothing."""
-    messages = [revalidated(Message, message) for message in within(limit_s, episode.observation)]
+    messages = [revalidated(Message, message) for message in observation]
     if not messages:
         raise ValueError("there is no message to open with")
     return messages
 
 
-def _open(one: _Live, environment: Environment, rendering: Rendering) -> None:
-    one.episode, one.stack = entered(environment, one.task, one.seed, one.limit_s)
-    messages = observed(one.episode, one.limit_s)
+def _enter(one: _Live, outcome: Outcome[tuple[Episode, ExitStack]]) -> None:
+    one.episode, one.stack = outcome.get()
+    one.opened = True
+
+
+def _look(one: _Live, observation: list[Message], rendering: Rendering, harness: Harness) -> None:
+    messages = seen(observation)
     one.opening = [message.content for message in messages]
-    one.prompt = one.added = rendering.prompt(messages)
+    told_first = [Message(role="system", content=harness.system_prompt)] if harness.system_prompt else []
+    one.prompt = one.added = rendering.prompt([*told_first, *messages])
 
 
-def _guarded(one: _Live, phase: str, action: Callable[[], None]) -> None:
-    """Run one phase of an episode; an error in it makes this episode invalid and no other."""
-    try:
-        action()
-    except Exception as error:  # the one capture point: a failing environment is data, not a crash
-        one.invalid = one.invalid or told(phase, error)
-        one.end()
-
-
-def _step(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harness: Harness) -> None:
+def _hear(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harness: Harness) -> None:
+    """Take in a turn: as a call to be made, as one that is held back, or as none that is taken back."""
     prompt = one.ids + added
-    one.ids = prompt + turn.ids
-
-    def act() -> None:
-        assert one.episode is not None
-        sampled = turn.ids[:-1] if turn.finish_reason == "stop" else turn.ids
-        call = rendering.call(sampled)
-        if turn.finish_reason != "stop":
-            call = ToolCall(name="", malformed=rendering.tokenizer.decode(sampled)[:200])
-        elif call.malformed is None and call.name not in harness.tools:
-            call = ToolCall(name="", malformed=call.name)
-        # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
-        result = revalidated(ToolResult, within(one.limit_s, partial(one.episode.call, call)))
-        one.exchanges.append(Exchange(prompt, turn, call, result))
-        if result.ends_episode or len(one.exchanges) >= harness.max_calls:
-            one.end()
-        close = [] if turn.finish_reason == "stop" else [rendering.end]
-        one.added = close + rendering.result(result.content)
-
-    _guarded(one, "tool", act)
+    one.ids, one.said = prompt + turn.ids, None
+    sampled = turn.ids[:-1] if turn.finish_reason == "stop" else turn.ids
+    call = rendering.call(sampled)
+    if turn.finish_reason != "stop":
+        call = ToolCall(name="", malformed=rendering.tokenizer.decode(sampled)[:200])
+    elif call.malformed is None and call.name not in harness.tools:
+        call = ToolCall(name="", malformed=call.name)
+    if call.malformed is not None and one.tries < harness.retries and one.spent + 1 < harness.max_calls:
+        one.tries += 1
+        one.taken_back.append(turn)
+        one.ids, one.added = prompt[:-1], prompt[-1:]
+        return
+    one.tries, one.said = 0, (prompt, turn, call)
+    before = one.exchanges[-1].call.name if one.exchanges else None
+    if harness.holds_back(call.name, before) is not None:
+        held_back = ToolResult(content="approval needed", status="refused")
+        _answer(one, held_back, rendering, harness, time.monotonic())
 
 
-def _hand_in(one: _Live) -> None:
-    if one.episode is not None and one.invalid is None:
-        one.deliverable = revalidated(Deliverable, within(one.limit_s, one.episode.deliverable))
+def _answer(one: _Live, result: ToolResult, rendering: Rendering, harness: Harness, at: float) -> None:
+    """Take in what answers the call that was said."""
+    assert one.said is not None
+    (prompt, turn, call), one.said = one.said, None
+    one.exchanges.append(Exchange(prompt, turn, call, result))
+    if result.ends_episode or one.spent >= harness.max_calls:
+        one.end(at)
+    close = [] if turn.finish_reason == "stop" else [rendering.end]
+    one.added = close + rendering.result(result.content)
 
 
-def _close(one: _Live) -> None:
-    within(one.limit_s, one.stack.close)
+def _hand_in(one: _Live, outcome: Outcome[Deliverable]) -> None:
+    one.deliverable = revalidated(Deliverable, outcome.get())
 
 
-def _finish(one: _Live) -> Rollout:
+def _finish(one: _Live, harness: Harness) -> Rollout:
     return Rollout(
         task=one.task,
         seed=one.seed,
@@ -249,4 +326,6 @@ def _finish(one: _Live) -> Rollout:
         deliverable=one.deliverable if one.invalid is None else None,
         invalid=one.invalid,
         latency_s=(one.ended or time.monotonic()) - one.started,
+        system=harness.system_prompt,
+        taken_back=tuple(one.taken_back),
     )

@@ -20,7 +20,7 @@ from ratchet.contracts.model import revalidated
 from ratchet.contracts.score import Invalid
 from ratchet.deadline import told, within
 from ratchet.errors import TooManyInvalid
-from ratchet.rewards.compose import Outcome, check_spec, judge_outcome, judge_pays, verifiers_alone
+from ratchet.rewards.compose import Outcome, check_spec, judge_counts, judge_outcome, verifiers_alone
 from ratchet.rewards.judges.grading import Grader
 from ratchet.rollouts.episodes import Rollout
 
@@ -39,6 +39,8 @@ class Judged(NamedTuple):
     verifier_s: float
     failed: tuple[str, ...] = ()
     """Why the tries before this one were invalid, in order."""
+    judge_calls: int = 0
+    """Items that a judge was asked to grade: 1 or 0."""
 
     @property
     def invalid(self) -> str | None:
@@ -49,8 +51,8 @@ class Judged(NamedTuple):
 def judge(environment: Environment, rollout: Rollout, spec: Reward, grader: Grader | None = None) -> Judged:
     """Verify and score one rollout. An error of episode, verifier or judge makes it invalid, never 0.
 
-    A judge pays through its grader alone. Without one the verifiers alone pay: so it is where nothing is learned from
-    the reward, and acceptance is the same either way.
+    A judge counts through its grader alone. Without one the verifiers alone pay and accept: so it is where first logs
+    are made and where validation chooses a checkpoint.
 
     Raises:
         RatchetError: the reward is not one that can be computed; see `check_spec`.
@@ -64,8 +66,12 @@ def judge(environment: Environment, rollout: Rollout, spec: Reward, grader: Grad
             verdict = revalidated(Verdict, within(spec.verifier_timeout_s, verify))
         except Exception as error:  # the one capture point: a failing verifier is data, not a crash
             verdict = Invalid(reason=told("verifier", error))
-    outcome = _outcome(environment, rollout, verdict, spec, grader)
-    return Judged(rollout, outcome, verdict.verifier_s if isinstance(verdict, Verdict) else 0.0)
+    asked = None
+    if isinstance(verdict, Verdict) and rollout.deliverable and rollout.deliverable.submitted and judge_counts(spec):
+        asked = grader
+    outcome = _outcome(environment, rollout, verdict, spec if grader else verifiers_alone(spec), asked)
+    seconds = verdict.verifier_s if isinstance(verdict, Verdict) else 0.0
+    return Judged(rollout, outcome, seconds, judge_calls=int(asked is not None))
 
 
 def _outcome(
@@ -75,17 +81,16 @@ def _outcome(
     check_spec(spec)
     deliverable = rollout.deliverable or NOTHING
     try:
-        graded = grader is not None and judge_pays(spec) and deliverable.submitted and isinstance(verdict, Verdict)
         outcome = judge_outcome(
             rollout.task,
             deliverable,
             verdict,
             calls=rollout.calls,
             malformed=rollout.malformed,
-            spec=spec if grader else verifiers_alone(spec),
+            spec=spec,
             steps=None if rollout.invalid is not None else calls_of(rollout),
             permissions=environment.spec,
-            grade=grader.grade(rollout.task, deliverable) if grader and graded else None,
+            grade=grader.grade(rollout.task, deliverable) if grader else None,
         )
         canonical_json(outcome).encode()
     except Exception as error:  # evidence of a verifier may be anything
@@ -107,7 +112,7 @@ def judge_all(
 ) -> list[Judged]:
     """Judge many rollouts on all slots of the sandbox, in order; the judge grades them in batches before."""
     rollouts = list(rollouts)
-    if grader is not None and judge_pays(spec):
+    if grader is not None and judge_counts(spec):
         grader.ahead((one.task, one.deliverable) for one in rollouts if one.deliverable and one.deliverable.submitted)
     return list(pool.map(lambda rollout: judge(environment, rollout, spec, grader), rollouts))
 
@@ -130,7 +135,7 @@ def attempt_all(
         play: runs attempts, in order; under the same seed a policy draws the same again.
         pool: runs the verifications.
         retries: tries beyond the first that an invalid attempt has.
-        grader: the judge, where it pays.
+        grader: the judge, where it counts.
 
     Returns:
         One judged attempt per request, in order: the last try.

@@ -48,6 +48,9 @@ def to_trajectory(
     """
     task = rollout.task
     steps = [Step(step_id=1 + index, source="user", message=text) for index, text in enumerate(rollout.opening)]
+    if rollout.system and steps:
+        first = Step(step_id=1, source="system", message=rollout.system)
+        steps = [first, *(step.model_copy(update={"step_id": step.step_id + 1}) for step in steps)]
     if not steps:  # an episode that failed while it opened is kept too, and a trajectory has at least one step
         steps = [Step(step_id=1, source="system", message=rollout.invalid or "no observation")]
     for index, exchange in enumerate(rollout.exchanges):

@@ -12,7 +12,7 @@ from ratchet.contracts.environment import Deliverable, Environment, Task, ToolCa
 from ratchet.contracts.model import revalidated
 from ratchet.deadline import told, within
 from ratchet.rollouts.engine import Turn
-from ratchet.rollouts.episodes import Exchange, Rollout, call_limit_s, entered, observed
+from ratchet.rollouts.episodes import Exchange, Rollout, call_limit_s, closed, entered, seen
 
 Script = Callable[[Task, random.Random, list[ToolResult]], Iterator[str | ToolCall]]
 """Yields the name of the next tool, or a whole call where it has arguments."""
@@ -40,8 +40,8 @@ def play(environment: Environment, agent: str, script: Script, task: Task, seed:
     stack = ExitStack()
     phase = "reset"
     try:
-        episode, stack = entered(environment, task, seed, limit_s)
-        opening = [message.content for message in observed(episode, limit_s)]
+        episode, stack = within(limit_s, partial(entered, environment, task, seed), late=closed)
+        opening = [message.content for message in seen(within(limit_s, episode.observation))]
         phase = "tool"
         for wanted in script(task, random.Random(f"{agent}/{task.task_id}/{seed}"), results):
             call = ToolCall(name=wanted) if isinstance(wanted, str) else wanted

@@ -119,6 +119,17 @@ def test_an_invalid_episode_changes_no_weight_and_no_figure_whatever_it_holds(
     assert first["entropy"] == pytest.approx(3.0)
 
 
+def test_what_a_judge_graded_in_a_step_is_counted_with_invalid_episodes_and_none_is_no_zero(
+    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    rows = [row._replace(judge_calls=number % 2) for number, row in enumerate(EPISODES)]
+    settings = QUICK.model_copy(update={"steps": 2})
+    judged = grpo.fit(new_model(), tokenizer, TASKS, fixed(rows), settings, seed=1, output=tmp_path / "judged")
+    assert [row.judge_calls for row in judged.curve] == [len(EPISODES) // 2] * 2
+    alone = grpo.fit(new_model(), tokenizer, TASKS, fixed(EPISODES), settings, seed=1, output=tmp_path / "alone")
+    assert [row.judge_calls for row in alone.curve] == [None] * 2
+
+
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
 def test_dropping_an_invalid_row_leaves_the_mean_over_the_valid_ones(
     loss_type: str, new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
@@ -233,8 +244,9 @@ def test_an_interrupted_run_ends_in_the_weights_of_an_uninterrupted_one(
     assert [row.loss for row in second.curve] == [row.loss for row in first.curve]
 
 
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo", "cispo"])
 def test_micro_batches_give_the_gradient_of_the_whole_batch(
-    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+    loss_type: str, new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
     norms = []
     for micro in (None, 2):
@@ -243,7 +255,7 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(
             tokenizer,
             TASKS,
             fixed(EPISODES),
-            one_step(micro_batch=micro),
+            one_step(micro_batch=micro, loss_type=loss_type),
             seed=1,
             output=tmp_path / str(micro),
         )
@@ -284,7 +296,7 @@ def test_settings_that_exclude_each_other_and_too_few_tasks_are_refused(
     new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(ManifestError, match="loss_type"):
-        grpo.fit(None, tokenizer, TASKS, fixed([]), one_step(micro_batch=2, loss_type="grpo"), seed=1, output=tmp_path)
+        grpo.fit(None, tokenizer, TASKS, fixed([]), one_step(micro_batch=2, loss_type="bnpo"), seed=1, output=tmp_path)
     with pytest.raises(ManifestError, match="divide the 8 rows"):
         grpo.fit(new_model(), tokenizer, TASKS, fixed([]), one_step(micro_batch=3), seed=1, output=tmp_path)
     with pytest.raises(TrainingError, match="number of tasks is 1"):

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import worker_training
 
 from ratchet import progress
 from ratchet.errors import RightsError, TrainingError
@@ -83,18 +85,24 @@ def test_the_tree_dies_when_the_parent_is_killed(tmp_path: Path) -> None:
         assert all(gone(pid) for pid in started)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["sft", "grpo"])
-def test_a_run_killed_by_sigkill_ends_in_the_same_weights(method: str, tmp_path: Path) -> None:
-    def train(output: str, die_after: int | None) -> dict[str, object]:
-        arguments = {"method": method, "output": str(tmp_path / output), "die_after": die_after}
-        result: dict[str, object] = run_in_subprocess(
-            "worker_entries:train", arguments, tmp_path / f"{output}-work", hard_wall_s=300
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Every case of `worker_training`, in one process, since what costs most is its imports."""
+    folder = tmp_path_factory.mktemp("killed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        found: dict[str, dict[str, Any]] = run_in_subprocess(
+            "worker_training:killed_and_whole", {"folder": str(folder)}, folder / "work", hard_wall_s=1500
         )
-        return result
+    return found
 
-    whole = train("whole", None)
-    with pytest.raises(TrainingError, match=f"exit status -{int(signal.SIGKILL)}"):
-        train("killed", 5)
-    resumed = train("killed", None)
-    assert resumed == {**whole, "resumed_from": 4}
+
+@pytest.mark.slow
+@pytest.mark.timeout(1600)
+@pytest.mark.parametrize("case", list(worker_training.CASES))
+def test_a_run_killed_by_sigkill_ends_in_the_same_weights(case: str, trained: dict[str, dict[str, Any]]) -> None:
+    found = trained[case]
+    assert found["status"] == -signal.SIGKILL
+    assert found["resumed"] == {**found["whole"], "resumed_from": 4}
+    assert found["whole"]["resumed_from"] is None
+    assert len(set(found["whole"]["losses"])) > 1

@@ -147,6 +147,6 @@ def test_two_calls_in_one_turn_are_no_call() -> None:
 
 def test_a_template_that_rewrites_the_past_is_refused() -> None:
     tokenizer = load_tokenizer(STARTER)
-    tokenizer.chat_template = "{{ messages|length }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    tokenizer.chat_template = "{{ messages|length }}{% for m in messages %}{{ m['content'] }}<|end|>{% endfor %}"
     with pytest.raises(IntegrityError, match="prefix-preserving"):
         Rendering(tokenizer).result("x")

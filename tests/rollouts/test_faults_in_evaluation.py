@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from ratchet.contracts.policy import Decoding, Harness, Policy
 from ratchet.environments.repair import RepairEnvironment
 from ratchet.errors import TooManyInvalid
 from ratchet.evaluation.economics import Investment
+from ratchet.evaluation.openings import Conditions, log_opening
 from ratchet.evaluation.rows import EvaluationRow, RowStore
 from ratchet.evaluation.run import Arm, failed, plan, run
 from ratchet.evaluation.scorecard import scorecard
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
+from ratchet.rewards.judges.grading import Grader
 from ratchet.store import LocalStore
 
 REWARD = Reward(parts=(RewardPart(verifier="hidden_tests", weight=1.0),))
@@ -41,10 +44,22 @@ def arm() -> Arm:
     return Arm(policy, model, Rendering(tokenizer))
 
 
-def evaluated(environment: Any, tasks: list[Task], folder: Path, share: float = 1.0) -> list[EvaluationRow]:
+def evaluated(
+    environment: Any,
+    tasks: list[Task],
+    folder: Path,
+    share: float = 1.0,
+    reward: Reward = REWARD,
+    grader: Grader | None = None,
+) -> list[EvaluationRow]:
     section = EvaluationSection(seeds=SEEDS, minimum_effect=0.1, retries=RETRIES)
     what = plan("lock", "environment", "reward", tasks, SEEDS)
-    (rows,) = run([arm()], what, tasks, environment, REWARD, section, LocalStore(folder), max_invalid_share=share)
+    log_opening(
+        LocalStore(folder), Conditions.of(what), arm().policy, candidate=True, experiment="faults", by="test",
+        at=datetime.now(UTC),
+    )  # fmt: skip
+    store = LocalStore(folder)
+    (rows,) = run([arm()], what, tasks, environment, reward, section, store, max_invalid_share=share, grader=grader)
     return rows.complete()
 
 
