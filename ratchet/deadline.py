@@ -10,6 +10,8 @@ whoever calls it waits at most so long, in a thread that nobody needs afterwards
   its parent when the *thread* that started it ends.
 - An error of the call is raised in the caller as it is. One that would end the caller's process or task (`SystemExit`,
   `CancelledError`) is wrapped in `Ended`: foreign code may not stop the loop.
+- Handing a call to another thread and waiting for it costs more than most calls take. So of many calls one thread makes
+  one after another, and other threads join it only where one takes long.
 - A native call that never gives up the interpreter's lock stops every thread, this one too; only a limit from outside
   helps there, such as the hard wall of a training process.
 """
@@ -19,13 +21,21 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 TOLD = 400
 """Characters of an error's message that enter a reason."""
+
+HELP_AFTER_S = 0.005
+"""Seconds that one call of many may take before others are made beside it; about ten times what that costs."""
+
+HELPERS = 16
+"""Threads beyond the first that make many calls at once, where the pool has as many."""
 
 
 class Overdue(TimeoutError):
@@ -36,54 +46,114 @@ class Ended(RuntimeError):
     """The call tried to end the thread or the process that made it."""
 
 
-class _Job(Generic[T]):
-    """One call: its result or its error, and whether anybody still waits for it."""
+class Outcome(NamedTuple, Generic[T]):
+    """What became of one call."""
 
-    def __init__(self, action: Callable[[], T], late: Callable[[T], object] | None) -> None:
-        self.action, self.late = action, late
+    result: T | None
+    error: Exception | KeyboardInterrupt | None
+    ended: float
+    """When it came back or was left behind, by `time.monotonic`."""
+
+    def get(self) -> T:
+        """Return what the call returned, or raise what it raised."""
+        if self.error is None:
+            return self.result  # type: ignore[return-value]
+        try:
+            raise self.error
+        finally:
+            # The traceback holds this frame, and this frame the error.
+            del self
+
+
+class _Calls(Generic[T]):
+    """Calls, which threads take one after another, and what became of them."""
+
+    def __init__(self, actions: Sequence[Callable[[], T]], late: Callable[[T], object] | None) -> None:
+        self.actions, self.late = actions, late
+        self.lock = threading.Lock()
+        self.taken = 0
+        self.outcomes: list[Outcome[T] | None] = [None] * len(actions)
+
+    def take(self) -> int | None:
+        """Index of a call that nobody has made yet."""
+        with self.lock:
+            if self.taken == len(self.actions):
+                return None
+            self.taken += 1
+            return self.taken - 1
+
+    def help(self, seconds: float) -> None:
+        """Make calls that are left, if any are, on one more thread."""
+        if self.left:
+            _made(seconds, self)
+
+    @property
+    def left(self) -> int:
+        """How many calls nobody has made yet."""
+        return len(self.actions) - self.taken
+
+    def give_up(self) -> None:
+        """Leave the calls that nobody has made yet unmade."""
+        with self.lock:
+            self.taken = len(self.actions)
+
+
+class _Line(Generic[T]):
+    """One thread's way through some calls, until one of them is overdue."""
+
+    def __init__(self, calls: _Calls[T]) -> None:
+        self.calls = calls
         self.done = threading.Event()
         self.lock = threading.Lock()
         self.left_behind = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
+        self.at: tuple[int, float] | None = None
 
     def run(self) -> None:
-        result: T | None = None
-        try:
-            result = self.action()
-        except BaseException as error:  # every error belongs to the caller
-            self.error = error
-        with self.lock:
-            if not self.left_behind:
-                self.result = result
-                self.done.set()
-                return
-        if self.late is not None and self.error is None:
-            # Nobody is left to whom a failing clean-up could be told.
-            with contextlib.suppress(BaseException):
-                self.late(result)  # type: ignore[arg-type]
+        while (index := self.calls.take()) is not None:
+            self.at = index, time.monotonic()
+            outcome = _outcome(self.calls.actions[index])
+            with self.lock:
+                if not self.left_behind:
+                    self.calls.outcomes[index] = outcome
+                    self.at = None
+                    continue
+            if self.calls.late is not None and outcome.error is None:
+                # Nobody is left to whom a failing clean-up could be told.
+                with contextlib.suppress(BaseException):
+                    self.calls.late(outcome.result)  # type: ignore[arg-type]
+            return
+        self.done.set()
 
-    def leave(self) -> bool:
-        """Stop waiting; False where the call has just come back."""
+    def spent(self) -> float:
+        """Seconds that the present call has taken so far."""
+        at = self.at
+        return time.monotonic() - at[1] if at else 0.0
+
+    def leave(self, seconds: float) -> bool:
+        """Stop waiting for a call that has taken so long; False where there is none."""
         with self.lock:
-            self.left_behind = not self.done.is_set()
-            return self.left_behind
+            if self.at is None or time.monotonic() - self.at[1] < seconds:
+                return False
+            overdue = Overdue(f"no answer within {seconds:g} s")
+            self.calls.outcomes[self.at[0]] = Outcome(None, overdue, time.monotonic())
+            self.left_behind = True
+            return True
 
 
 class _Worker:
-    """A thread that runs one call after another, until one of them is overdue."""
+    """A thread that goes one way after another, until it is left behind on one."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[_Job[Any]] = SimpleQueue()
+        self.lines: SimpleQueue[_Line[Any]] = SimpleQueue()
         threading.Thread(target=self._work, name="ratchet-deadline", daemon=True).start()
 
     def _work(self) -> None:
         while True:
-            job = self.jobs.get()
-            job.run()
-            if job.left_behind:
+            line = self.lines.get()
+            line.run()
+            if line.left_behind:
                 return
-            del job
+            del line
 
 
 _idle: list[_Worker] = []
@@ -103,30 +173,70 @@ def within(seconds: float, action: Callable[[], T], *, late: Callable[[T], objec
         Overdue: the call is not back in time.
         Ended: it raised what is no `Exception` and no `KeyboardInterrupt`.
     """
+    return _made(seconds, _Calls([action], late))[0].get()
+
+
+def all_within(
+    seconds: float,
+    actions: Sequence[Callable[[], T]],
+    *,
+    pool: Executor,
+    late: Callable[[T], object] | None = None,
+) -> list[Outcome[T]]:
+    """Make calls of which each has its own deadline, and return what became of each, in order.
+
+    Args:
+        seconds: how long to wait for one call, from its own start.
+        actions: the calls; several may be made at once.
+        pool: its threads make calls, too, once one call takes longer than `HELP_AFTER_S`.
+        late: as for `within`.
+    """
+    return _made(seconds, _Calls(actions, late), pool) if actions else []
+
+
+def _made(seconds: float, calls: _Calls[T], pool: Executor | None = None) -> list[Outcome[T]]:
+    """Have calls made, and return once each is back or overdue."""
+    helpers: list[Future[None]] = []
+    line, worker = _sent(calls)
+    try:
+        while not line.done.wait(HELP_AFTER_S if pool else seconds - line.spent()):
+            if pool and line.spent() >= HELP_AFTER_S:
+                helpers = [pool.submit(calls.help, seconds) for _ in range(min(calls.left, HELPERS))]
+                pool = None
+            elif line.leave(seconds):
+                line, worker = _sent(calls)
+        # A helper that did not start yet has nothing left to do, and its pool may be busy with those who wait here.
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+    except BaseException:  # an interrupt of the caller
+        calls.give_up()
+        line.leave(0.0)
+        raise
+    _idle.append(worker)
+    return calls.outcomes  # type: ignore[return-value]
+
+
+def _sent(calls: _Calls[T]) -> tuple[_Line[T], _Worker]:
+    """Have a thread make calls, one after another."""
     try:
         worker = _idle.pop()
     except IndexError:
         worker = _Worker()
-    job = _Job(action, late)
-    worker.jobs.put(job)
+    line = _Line(calls)
+    worker.lines.put(line)
+    return line, worker
+
+
+def _outcome(action: Callable[[], T]) -> Outcome[T]:
     try:
-        back = job.done.wait(seconds) or not job.leave()
-    except BaseException:  # an interrupt of the caller
-        job.leave()
-        raise
-    if not back:
-        raise Overdue(f"no answer within {seconds:g} s")
-    _idle.append(worker)
-    error = job.error
-    if error is None:
-        return job.result  # type: ignore[return-value]
-    try:
-        if isinstance(error, Exception | KeyboardInterrupt):
-            raise error
-        raise Ended(f"it raised {type(error).__name__}: {error}") from error
-    finally:
-        # The traceback holds this frame, and this frame the error.
-        del error, job
+        return Outcome(action(), None, time.monotonic())
+    except (Exception, KeyboardInterrupt) as error:
+        return Outcome(None, error, time.monotonic())
+    except BaseException as error:
+        ended = Ended(f"it raised {type(error).__name__}: {error}")
+        ended.__cause__ = error
+        return Outcome(None, ended, time.monotonic())
 
 
 def told(where: str, error: BaseException) -> str:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
 
 import pytest
 
-from ratchet.deadline import Ended, Overdue, described, told, within
+from ratchet.deadline import Ended, Overdue, all_within, described, told, within
 
 
 def test_results_and_errors_are_those_of_the_call() -> None:
@@ -41,6 +44,63 @@ def test_threads_that_answered_are_used_again() -> None:
     first = within(5, threading.current_thread)
     assert within(5, threading.current_thread) is first
     assert first.daemon
+
+
+def test_of_many_calls_each_comes_to_its_own_end_in_order() -> None:
+    def call(index: int) -> int:
+        if index == 3:
+            raise KeyError("three")
+        if index == 5:
+            raise SystemExit(2)
+        return 10 * index
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all_within(5, [], pool=pool) == []
+        found = all_within(5, [partial(call, index) for index in range(8)], pool=pool)
+    assert [one.result for one in found] == [0, 10, 20, None, 40, None, 60, 70]
+    assert [type(one.error) for one in found if one.error] == [KeyError, Ended]
+    with pytest.raises(KeyError, match="three"):
+        found[3].get()
+
+
+def test_quick_calls_are_made_by_one_thread() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        threads = {one.get() for one in all_within(5, [threading.current_thread] * 20, pool=pool)}
+    assert len(threads) == 1
+
+
+def test_calls_that_wait_for_each_other_are_made_at_the_same_time() -> None:
+    meeting = threading.Barrier(3)
+    with ThreadPoolExecutor(3) as pool:
+        found = all_within(30, [meeting.wait] * 3, pool=pool)
+    assert sorted(one.get() for one in found) == [0, 1, 2]
+
+
+def test_each_overdue_call_is_left_behind_alone_and_the_rest_is_made() -> None:
+    go, late = threading.Event(), SimpleQueue[str]()
+
+    def slow() -> str:
+        go.wait(60)
+        return "late"
+
+    calls = [slow, lambda: "a", slow, slow, lambda: "b"]
+    with ThreadPoolExecutor(1) as pool:
+        found = all_within(0.3, calls, pool=pool, late=late.put)
+    assert [one.result for one in found] == [None, "a", None, None, "b"]
+    assert [str(one.error) for one in found if one.error] == ["no answer within 0.3 s"] * 3
+    assert late.empty()
+    go.set()
+    assert [late.get(timeout=30) for _ in range(3)] == ["late"] * 3
+    assert found[0].result is None
+
+
+def test_a_pool_whose_threads_all_wait_for_calls_holds_up_none() -> None:
+    def outer(pool: ThreadPoolExecutor) -> int:
+        naps = [partial(time.sleep, 0.02)] * 3
+        return sum(one.error is None for one in all_within(30, naps, pool=pool))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [one.result(timeout=60) for one in [pool.submit(outer, pool) for _ in range(4)]] == [3] * 4
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError()])

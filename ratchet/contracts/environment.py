@@ -7,7 +7,7 @@ reachable from an episode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -61,6 +61,15 @@ class EnvironmentSpec(Contract):
     def digest(self) -> str:
         """SHA-256 of the permissions."""
         return digest(self)
+
+
+class Searchable(Contract):
+    """What an environment leaves to the harness: nothing of it is a permission."""
+
+    options: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="Values that a harness may choose, by option; the first one is the default."
+    )
+    approval_rules: tuple[str, ...] = Field(default=(), description="Approval rules that are worth trying here.")
 
 
 class Task(Contract):
@@ -167,6 +176,9 @@ class Environment(Protocol):
 
         This, every call of an episode and `verify` are called from several threads, though for one episode from one at
         a time, and are left behind where they do not come back in time; closing the episode may be what ends them.
+
+        An environment that states `searchable` (a `Searchable`) with options takes them as the keyword `options`, by
+        name, where a harness chose any.
         """
 
     def verify(self, task: Task, deliverable: Deliverable) -> Verdict:
@@ -174,3 +186,17 @@ class Environment(Protocol):
 
     def probes(self, task: Task) -> dict[str, Deliverable]:
         """Deliverables for the exploitation audit, by probe name: an honest one and one per honeypot."""
+
+
+class SearchableEnvironment(Environment, Protocol):
+    """An environment of which a harness may choose something."""
+
+    searchable: Searchable
+
+    def open(self, task: Task, seed: int, options: Mapping[str, str] = ...) -> Episode:
+        """Open an episode as `Environment.open` does, under the options that the harness chose."""
+
+
+def searchable(environment: Environment) -> Searchable:
+    """What an environment leaves to the harness; nothing where it does not say."""
+    return getattr(environment, "searchable", Searchable())

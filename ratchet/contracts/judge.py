@@ -72,6 +72,11 @@ class JudgeSection(Contract):
         "everything made of it says so. `experts`: only labels that persons brought count.",
     )
     endpoint: Endpoint | None = Field(default=None, description="Where the judge is; for kind `endpoint` alone.")
+    own_agents: tuple[str, ...] = Field(
+        default=(),
+        description="Agents of the logs, by name, whose works come from the judge's own family of models; where any is "
+        "named, the judge is audited for preferring them.",
+    )
     fit: JudgeFit = Field(
         default_factory=lambda: JudgeFit(), description="How the small model is made; for kind `local` alone."
     )

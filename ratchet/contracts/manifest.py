@@ -1,24 +1,20 @@
 """The experiment manifest: one YAML file is the whole contract of an engagement.
 
-It is validated on load with every mistake in one message, and digested; every artifact of the loop carries the digest.
-`fast` holds overrides for a short run of the same experiment, which is another experiment with a digest of its own.
+It is validated and digested; every artifact of the loop carries the digest. `manifest_file.py` reads it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from ratchet.contracts.canonical import digest
+from ratchet.contracts.engine import EngineSection
 from ratchet.contracts.environment import ActionLimits, Prices
 from ratchet.contracts.judge import JudgeSection
 from ratchet.contracts.model import Contract
-from ratchet.errors import ManifestError
+from ratchet.contracts.policy import Codec
 
 Slug = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -45,11 +41,12 @@ class EnvironmentSection(Contract):
 class BaseCheckpoint(Contract):
     """Where learning starts, and why it may."""
 
-    checkpoint: str = Field(description="`package:starter`, `random`, or a folder or model id in Hugging Face format.")
+    checkpoint: str = Field(description="`package:starter`, `package:smollm2`, `random`, a Hugging Face folder or id.")
     licence: str = Field(description="SPDX id of the weights' licence.")
     weights_available: bool = Field(description="False for a model behind a closed API.")
     training_permitted: bool = Field(description="Whether licence and owner allow updates.")
     tenants: tuple[str, ...] = Field(default=("*",), description="Tenants that may use it; `*` for all.")
+    codec: Codec = Field(default="single_token", description="How it calls tools: `single_token`, `tool_call` (JSON).")
 
 
 class Grant(Contract):
@@ -97,7 +94,10 @@ class Reward(Contract):
         default=(), description="Process scores that reach the trainer as rewards of single steps."
     )
     acceptance: tuple[str, ...] = Field(
-        default=("hidden_tests",), min_length=1, description="Verifiers that must all give 1 for acceptance."
+        default=("hidden_tests",),
+        min_length=1,
+        description="Verifiers that must all give 1 for acceptance, and beside them the judge's rubric where its best "
+        "grade is a condition too.",
     )
     gates: tuple[str, ...] = Field(default=(), description="Static gates; a failed one makes the reward 0.")
     call_discount: float = Field(default=0.0, ge=0, lt=1, description="Share of an accepted reward lost per call.")
@@ -121,7 +121,11 @@ class Reward(Contract):
 class LearningData(Contract):
     """Which trajectories or tasks a method learns from."""
 
-    policies: tuple[str, ...] = Field(default=(), description="Agents whose logged trajectories are demonstrations.")
+    policies: tuple[str, ...] = Field(
+        default=(),
+        description="Agents whose logged trajectories are demonstrations, or pairs; where pairs name none, the start "
+        "policy is sampled for them.",
+    )
     accepted_only: bool = Field(default=True, description="Only accepted trajectories are demonstrations.")
     rollouts_per_task: int = Field(default=4, ge=2, description="Episodes of the start policy per task, for pairs.")
     tasks: int | None = Field(default=None, ge=1, description="Number of training tasks to sample on; None for all.")
@@ -140,14 +144,16 @@ class MethodSection(Contract):
 
     name: Slug = Field(description="Name of the candidate.")
     method: Slug = Field(description="Entry point name in the group `ratchet.methods`.")
-    start: str = Field(description="`base` or the name of an earlier candidate.")
+    start: str = Field(
+        description="`base`, an earlier candidate by name, or `incumbent`: the version in production (the base where "
+        "there is none)."
+    )
     candidate: bool = Field(default=True, description="Whether it may be released; else it only stands in the table.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters, validated by the method.")
     data: LearningData = Field(default_factory=lambda: LearningData(), description="What it learns from.")
-    adapter: dict[str, Any] | None = Field(
-        default=None, description="PEFT LoRA settings (`r`, `alpha`, `target_modules`), or None for full weights."
-    )
+    adapter: dict[str, Any] | None = Field(default=None, description="LoRA settings (`r`, `alpha`), or full weights.")
     max_wall_s: float = Field(default=1800.0, gt=0, description="Budget of wall time in seconds.")
+    max_cost: float | None = Field(default=None, gt=0, description="Budget in money, by the price list; None for none.")
 
 
 class EvaluationSection(Contract):
@@ -158,8 +164,18 @@ class EvaluationSection(Contract):
     accept_underpowered: bool = Field(default=False, description="Go on though the plan cannot see that effect.")
     resamples: int = Field(default=10_000, ge=1000, description="Bootstrap resamples.")
     retries: int = Field(default=2, ge=0, description="Retries of an invalid episode.")
-    max_void_share: Share = Field(default=0.01, description="Share of invalid tasks that voids the evaluation.")
+    max_void_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=0.01,
+        description="Share of invalid tasks above which the evaluation is void; no manifest may allow more than 1 %.",
+    )
     temperature: float = Field(default=1.0, ge=0, description="Decoding temperature of every arm.")
+    engine: EngineSection = Field(default=EngineSection(), description="What samples held-out runs and rollouts.")
+    unconfined_training: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="What happens to training where the kernel cannot keep it from the held-out data (no Landlock).",
+    )
 
 
 Consequence = Literal["keep", "quarantine", "retrain", "roll_back"]
@@ -173,11 +189,27 @@ class Release(Contract):
     authorised_rule: Literal["none", "staging", "canary", "production"] = Field(
         default="none", description="How far the gate may promote by itself; set by the owner beforehand."
     )
-    four_eyes: bool = Field(default=False, description="The approver may not be the author of the run.")
+    four_eyes: bool = Field(default=False, description="The author of the run releases nothing alone, nor by a rule.")
+    signature: Literal["optional", "required"] = Field(
+        default="optional", description="`required`: nothing is promoted or served that no trusted key has signed."
+    )
     max_latency_ratio: float = Field(gt=0, description="Candidate's p95 latency over the incumbent's.")
     max_cost_ratio: float = Field(gt=0, description="Candidate's variable cost per accepted run over the incumbent's.")
     max_segment_drop: Share = Field(default=0.10, description="Point drop of a segment that asks for a person.")
-    canary_share: Share = Field(default=0.1, description="Share of live tasks in the canary.")
+    canary_share: Share = Field(
+        default=0.1,
+        description="Share of live tasks in the canary; 0: there is none, and an approval alone opens production.",
+    )
+    canary_margin: float = Field(
+        default=0.03, gt=0, lt=1, description="Drop in live acceptance that the canary is tested against."
+    )
+    canary_alpha: float = Field(default=0.05, gt=0, lt=1, description="Error of each verdict of the canary.")
+    canary_horizon_pairs: int = Field(
+        default=2000, ge=1, description="Pairs of live outcomes after which an undecided canary asks the owner."
+    )
+    on_regression: Literal["roll_back", "ask"] = Field(
+        default="ask", description="What a proven regression of live tasks does; set by the owner beforehand."
+    )
     horizon_runs: int = Field(default=10_000, ge=1, description="Accepted runs that the training cost is spread over.")
     on_withdrawal: Consequence = Field(
         default="quarantine",
@@ -231,13 +263,14 @@ class Manifest(Contract):
     @model_validator(mode="after")
     def _names_are_told_apart(self) -> Manifest:
         wrong = []
-        known = {"base"}
+        known = {"base", "incumbent"}
         for section in self.methods:
             if section.name in known or section.name == "baseline":
                 wrong.append(f"methods: the name {section.name!r} is taken; give every candidate its own name")
             if section.start not in known:
                 wrong.append(
-                    f"methods.{section.name}.start is {section.start!r}; start from `base` or an earlier candidate"
+                    f"methods.{section.name}.start is {section.start!r}; start from `base`, `incumbent` or an earlier "
+                    "candidate"
                 )
             known.add(section.name)
         listed: dict[str, list[str | int]] = {
@@ -262,105 +295,3 @@ class Manifest(Contract):
     def run_id(self) -> str:
         """Folder-safe identity of the experiment: its name and the start of its digest."""
         return f"{self.experiment}-{self.digest[:12]}"
-
-
-def load_manifest(path: str | Path, *, fast: bool = False, overrides: dict[str, Any] | None = None) -> Manifest:
-    """Read and validate a manifest.
-
-    Args:
-        path: the YAML file.
-        fast: merge the file's `fast` section over the rest.
-        overrides: further values by dotted path, e.g. `{"seed": 7, "splits.train": 60}`.
-
-    Raises:
-        ManifestError: one message with every mistake (path, value seen, rule) and the remedy.
-    """
-    try:
-        body = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ManifestError(
-            str(path), rule=f"it must be a readable YAML file ({error})", remedy="correct the file"
-        ) from None
-    if not isinstance(body, dict):
-        raise ManifestError(
-            str(path), seen=type(body).__name__, rule="it must be a mapping", remedy="see experiments/repair.yaml"
-        )
-    short = body.pop("fast", None) or {}
-    if not isinstance(short, dict):
-        raise ManifestError(
-            f"{path}: fast", seen=short, rule="it must be a mapping", remedy="see experiments/repair.yaml"
-        )
-    if fast:
-        body = _merged(body, short)
-    for dotted, value in (overrides or {}).items():
-        nested: Any = value
-        for key in reversed(dotted.split(".")):
-            nested = {key: nested}
-        body = _merged(body, nested)
-    try:
-        return Manifest.model_validate(body)
-    except ValidationError as error:
-        mistakes = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'manifest'} is {_short(item['input'])}: {_rule(item['msg'])}"
-            for item in error.errors()
-        )
-        raise ManifestError(str(path), rule=mistakes, remedy="correct every field named here") from None
-
-
-def read_overrides(settings: Sequence[str]) -> dict[str, Any]:
-    """Read settings of the form `key=value`, as a command line has them, for `load_manifest`.
-
-    Args:
-        settings: each a dotted path, `=`, and a value in YAML, e.g. `splits.train=60`.
-
-    Raises:
-        ManifestError: a setting without a key or without `=`, or whose value is not YAML.
-    """
-    found = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        try:
-            found[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            equals = ""
-        if not key.strip() or not equals:
-            raise ManifestError(
-                "--set", seen=setting, rule="it must be KEY=VALUE with a value in YAML", remedy="such as --set seed=7"
-            )
-    return found
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Deep merge; a list of named mappings is merged by name, any other value replaces.
-
-    Raises ManifestError where an override names what the list does not have: it would be dropped in silence.
-    """
-    result = dict(base)
-    for key, value in over.items():
-        seen = result.get(key)
-        if isinstance(value, dict) and isinstance(seen, dict):
-            result[key] = _merged(seen, value)
-        elif (
-            isinstance(value, dict)
-            and isinstance(seen, list)
-            and all(isinstance(item, dict) and "name" in item for item in seen)
-        ):
-            names = [item["name"] for item in seen]
-            unknown = sorted(set(value) - set(names), key=str)
-            if unknown:
-                raise ManifestError(
-                    f"override of {key}", seen=unknown, rule=f"it must name one of {names}", remedy="correct the name"
-                )
-            result[key] = [_merged(item, value.get(item["name"]) or {}) for item in seen]
-        else:
-            result[key] = value
-    return result
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _rule(message: str) -> str:
-    return re.sub(r"^Value error, ", "", message)

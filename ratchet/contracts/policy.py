@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
 from ratchet.contracts.canonical import digest
-from ratchet.contracts.environment import EnvironmentSpec
+from ratchet.contracts.environment import EnvironmentSpec, ToolSchema
 from ratchet.contracts.model import Contract
 from ratchet.errors import PermissionsError
+
+Codec = Literal["single_token", "tool_call"]
+AFTER = " after "
+"""What stands between the two tools of a conditional approval rule."""
 
 
 class Decoding(Contract):
@@ -24,20 +29,50 @@ class Harness(Contract):
     """What surrounds the weights: prompt, tools, decoding, limits, approval rules."""
 
     system_prompt: str = Field(default="", description="System prompt; empty for none.")
-    codec: str = Field(
-        default="single_token", description="How text becomes a call: `single_token` names a tool without arguments."
+    codec: Codec = Field(
+        default="single_token",
+        description="How text becomes a call: `single_token` names a tool without arguments, `tool_call` is JSON "
+        "between `<tool_call>` marks.",
+    )
+    told: tuple[ToolSchema, ...] = Field(
+        default=(), description="Tools as the chat template tells them to the model; none for `single_token`."
     )
     tools: tuple[str, ...] = Field(description="Tools the harness asks for, by name.")
     max_calls: int = Field(ge=1, description="Calls per episode that it asks for.")
     decoding: Decoding = Field(default_factory=Decoding, description="Sampling settings.")
     hosts: tuple[str, ...] = Field(default=(), description="Hosts it asks for.")
     paths: tuple[str, ...] = Field(default=(), description="Paths outside the episode that it asks for.")
-    approval_rules: tuple[str, ...] = Field(default=(), description="Rules that ask a person before a call.")
+    approval_rules: tuple[str, ...] = Field(
+        default=(),
+        description="Rules that ask a person before a call: `TOOL` always, `TOOL after OTHER` unless the call before "
+        "it was `OTHER`. Where nobody is there to answer, the call is held back.",
+    )
+    retries: int = Field(
+        default=0,
+        ge=0,
+        description="Times that a turn which is no call is taken back and sampled again. Each spends one of the calls.",
+    )
+    options: Mapping[str, str] = Field(
+        default_factory=dict, description="What the environment lets a harness choose, by name, e.g. `observation`."
+    )
 
     @property
     def digest(self) -> str:
         """SHA-256 of the harness."""
         return digest(self)
+
+    def holds_back(self, tool: str, before: str | None) -> str | None:
+        """The first approval rule that asks a person before a call, or None.
+
+        Args:
+            tool: the tool that is called.
+            before: the tool of the call before it, or None.
+        """
+        for rule in self.approval_rules:
+            asked, _, other = rule.partition(AFTER)
+            if asked == tool and (not other or other != before):
+                return rule
+        return None
 
 
 class Policy(Contract):
@@ -84,6 +119,12 @@ def widened(harness: Harness, allowed: EnvironmentSpec, incumbent: Harness | Non
             f"approval rule {rule!r} dropped" for rule in incumbent.approval_rules if rule not in harness.approval_rules
         ]
     return found
+
+
+def unknown_rules(rules: Iterable[str], tools: Iterable[str]) -> list[str]:
+    """Approval rules that name a tool which is none of `tools`: they would never ask."""
+    known = set(tools)
+    return [rule for rule in rules if not set(rule.split(AFTER, 1)) <= known]
 
 
 def refuse_widened(policy: str, harness: Harness, allowed: EnvironmentSpec, incumbent: Harness | None = None) -> None:

@@ -9,53 +9,30 @@ after a crash, completes what is there.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import random
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.errors import ConflictError, IntakeError, IntegrityError, RightsError
+from ratchet.errors import ConflictError, RightsError
 from ratchet.intake import published, summaries
 from ratchet.intake.digests import DigestSet, packed
+from ratchet.intake.handover import FiledPart, Part, Tables, fresh_rows, select
 from ratchet.intake.keys import Keys, folder_of
 from ratchet.intake.placing import KINDS, Placing
 from ratchet.intake.published import BatchManifest, Source
 from ratchet.intake.scratch import Scratch
-from ratchet.intake.sealed import Key, pieces
-from ratchet.intake.staging import Aside, Staged, Tables, fresh_rows, select
+from ratchet.intake.sealed import Key
+from ratchet.intake.staging import Aside, Staged
 from ratchet.rights.events import utc
 from ratchet.store import Store
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 SPILL_BYTES = 32 << 20
 """Size of the rows that a writer holds before it writes them to a local file."""
-_ATTEMPTS = 100
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some records of a source, judged: what a worker hands to the writer.
-
-    The three tables have the columns of `rows.TRAJECTORY_COLUMNS`, `rows.INDEX_COLUMNS` and `rows.EVENT_COLUMNS`;
-    trajectories and index have the same digests in the same order.
-    """
-
-    trajectories: pa.Table
-    index: pa.Table
-    events: pa.Table
-    quarantine: list[dict[str, Any]] = field(default_factory=list)
-    """Entries with code, reason, source, number, offset, digest, bytes, and `content_base64`: the piece, or None where
-    no content may be kept."""
 
 
 class BatchWriter:
@@ -95,12 +72,13 @@ class BatchWriter:
         """Trajectories that are new and are, or were, published with the batch."""
         return sum(len(staged.digests) for staged in self._staged) + sum(len(index) for _, index, _ in self._waiting)
 
-    def raw(self, original: bytes | Path, digest: str) -> str:
+    def raw(self, original: bytes | Path, digest: str, sealed: Path | None = None) -> str:
         """Keep an original, sealed with the grant's key.
 
         Args:
             original: its bytes, or a file that holds them.
             digest: SHA-256 of the bytes.
+            sealed: a file with its sealed form, to be taken over, where there is one already.
 
         Returns:
             Its name in the store, for the batch's sources.
@@ -111,22 +89,16 @@ class BatchWriter:
         name = f"{self.tenant}/raw/{self._folder}/{digest}"
         if name not in self._originals:
             place = None if self.store.exists(name) else self._scratch.folder / f"{digest}.sealed"
-            if place:
-                self._seal(original, digest, place)
+            if place and sealed:
+                os.replace(sealed, place)
+            elif place:
+                self._key.seal_file(original, digest, place)
             self._originals[name] = (digest, place)
         return name
 
-    def add(self, part: Part) -> int:
+    def add(self, part: Part | FiledPart) -> int:
         """Keep what is new of a part; returns the number of its trajectories that neither store nor batch had."""
-        if not part.trajectories["digest"].equals(part.index["digest"]):
-            raise ValueError("trajectories and index of a part must have the same digests in the same order")
-        digests = packed(part.index["digest"])
-        kept = fresh_rows(digests, self._known.seen(digests) | self._own.seen(digests))
-        if kept.any():
-            new = select((part.trajectories, part.index, part.events), kept)
-            self._own.add(digests[kept])
-            self._waiting.append(new)
-            self._bytes += sum(table.nbytes for table in new)
+        new = self._adopt(part) if isinstance(part, FiledPart) else self._hold(part)
         for entry in part.quarantine:
             key = (entry["digest"], entry["code"])
             if key not in self._known_aside and key not in self._own_aside:
@@ -135,7 +107,7 @@ class BatchWriter:
                 self._bytes += len(entry["content_base64"] or "") + len(entry["reason"])
         if self._bytes >= SPILL_BYTES:
             self._spill()
-        return int(kept.sum())
+        return new
 
     def publish(self, at: datetime, sources: Sequence[Source]) -> str | None:
         """Publish what was kept.
@@ -153,27 +125,19 @@ class BatchWriter:
             IntegrityError: what was written does not read back, or a file is not what its manifest names.
         """
         self._spill()
-        for attempt in range(_ATTEMPTS):
-            head = self.store.pointer(self._pointer)
-            try:
-                self._catch_up(head)
-                if not self._staged and not self._aside:
-                    return None
-                return self._publish_after(head, at, tuple(sources))
-            except RightsError:
-                # The erasure may have been through before the last of these were written.
-                self._placing.undo()
-                raise
-            except (ConflictError, IntegrityError, FileNotFoundError) as error:
-                # Whoever moved the pointer may have deleted what was being read, or written, for the chain before.
-                if not isinstance(error, ConflictError) and self.store.pointer(self._pointer) == head:
-                    raise
-            time.sleep(random.uniform(0, 0.01 * min(attempt, 20)))
-        raise ConflictError(
-            self._pointer,
-            rule=f"it moved {_ATTEMPTS} times while this batch was being published",
-            remedy="ingest again when the other writers are done",
-        )
+
+        def publish_after(head: str | None) -> str | None:
+            self._catch_up(head)
+            if not self._staged and not self._aside:
+                return None
+            return self._publish_after(head, at, tuple(sources))
+
+        try:
+            return self.store.settled(self._pointer, publish_after, "this batch was being published")
+        except RightsError:
+            # The erasure may have been through before the last of these were written.
+            self._placing.undo()
+            raise
 
     def close(self) -> None:
         """Remove the scratch folder. Again is no error."""
@@ -189,31 +153,40 @@ class BatchWriter:
     def _key(self) -> Key:
         return self.keys.get(self.tenant, self.grant_id)
 
-    def _seal(self, original: bytes | Path, digest: str, place: Path) -> None:
-        seen = hashlib.sha256()
+    def _hold(self, part: Part) -> int:
+        """Keep what is new of a part in memory; returns the number of its trajectories."""
+        if not part.trajectories["digest"].equals(part.index["digest"]):
+            raise ValueError("trajectories and index of a part must have the same digests in the same order")
+        digests = packed(part.index["digest"])
+        kept = fresh_rows(digests, self._known.seen(digests) | self._own.seen(digests))
+        if kept.any():
+            new = select((part.trajectories, part.index, part.events), kept)
+            self._own.add(digests[kept])
+            self._waiting.append(new)
+            self._bytes += sum(table.nbytes for table in new)
+        return int(kept.sum())
 
-        def hashed(found: Iterable[bytes]) -> Iterator[bytes]:
-            for piece in found:
-                seen.update(piece)
-                yield piece
+    def _adopt(self, part: FiledPart) -> int:
+        """Keep what is new of a part whose rows lie in files; returns the number of its trajectories."""
+        # What came before it stays before it.
+        self._spill_rows()
+        found: Staged | None = Staged.adopted(part, self._scratch.folder, next(self._numbers))
+        for known in (self._known, self._own):
+            found = found.without(known, self._scratch.folder) if found else None
+        if found is None:
+            return 0
+        self._own.add(found.digests)
+        self._staged.append(found)
+        return len(found.digests)
 
-        with contextlib.ExitStack() as stack:
-            plain = [original] if isinstance(original, bytes) else pieces(stack.enter_context(original.open("rb")))
-            file = stack.enter_context(place.open("wb"))
-            for piece in self._key.seal(hashed(plain), digest):
-                file.write(piece)
-        if seen.hexdigest() != digest:
-            raise IntakeError(
-                str(original) if isinstance(original, Path) else "original",
-                rule="it must not change while it is being read",
-                remedy="nothing was stored; ingest it again when it is finished",
-            )
-
-    def _spill(self) -> None:
-        """Write what is held in memory to local files."""
+    def _spill_rows(self) -> None:
         if self._waiting:
             self._staged.append(Staged.of(self._waiting, self._scratch.folder, next(self._numbers)))
             self._waiting = []
+
+    def _spill(self) -> None:
+        """Write what is held in memory to local files."""
+        self._spill_rows()
         if self._entries:
             self._aside.append(Aside.of(self._entries, self._key, self._scratch.folder, next(self._numbers)))
             self._entries = []

@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any
 
 
-@dataclass
+@dataclass(slots=True)
 class _Call:
     step_id: int
-    original: str | None
     issued: str
     name: str | None
     answered: bool = False
@@ -31,6 +30,8 @@ class Calls:
         self._name = cache(name)
         self.anomalies: list[str] = []
         self._calls: list[_Call] = []
+        self._named: dict[str, list[_Call]] = {}
+        """The calls by their original ids."""
         self._taken: set[str] = set()
 
     def issue(self, step_id: int, position: int, given: Any, name: str | None) -> tuple[str, dict[str, Any]]:
@@ -54,7 +55,10 @@ class Calls:
             while issued in self._taken:
                 issued += "'"
         self._taken.add(issued)
-        self._calls.append(_Call(step_id, original, issued, name))
+        call = _Call(step_id, issued, name)
+        self._calls.append(call)
+        if original is not None:
+            self._named.setdefault(original, []).append(call)
         return issued, kept
 
     def answer(self, given: Any, name: str | None = None, *, step_id: int | None = None) -> tuple[int, str] | None:
@@ -69,7 +73,10 @@ class Calls:
             (step id, call id), or None for an orphan.
         """
         wanted = None if given is None or given == "" else str(given)
-        same = [call for call in self._calls if wanted is not None and wanted == call.original]
+        same = [] if wanted is None else self._named.get(wanted, [])
+        if len(same) == 1 and not same[0].answered:  # as it mostly is
+            same[0].answered = True
+            return same[0].step_id, same[0].issued
         waiting = [call for call in same if not call.answered]
         if same and not waiting:
             self.anomalies.append("repeated_result")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import orjson
 
 from ratchet.contracts.canonical import canonical_json
+from ratchet.intake.shapes import present
+from ratchet.intake.sound import LONG_TEXT
 
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
@@ -21,8 +22,7 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_LONG_TEXT = 4096
-"""Bytes from which numpy looks faster."""
+_SMALL_FLOAT = (r"0\.0000", "[0-9]e-[0-9]")
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -43,11 +43,6 @@ def canonical_bytes(value: Any) -> bytes:
 
 def _small_float(written: bytes) -> bool:
     """Whether a float below 0.0001 might stand in a text: as `0.0000...`, or as a digit, `e-` and a digit."""
-    if b"0.0000" in written:
-        return True
-    if len(written) < _LONG_TEXT:
-        return b"e-" in written and b"0e-0" in written.translate(_DIGITS)
-    signs = np.frombuffer(written, np.uint8)
-    places = np.flatnonzero((signs[1:-2] == ord("e")) & (signs[2:-1] == ord("-")))
-    around = np.stack([signs[places], signs[places + 3]])
-    return bool(((around >= ord("0")) & (around <= ord("9"))).all(axis=0).any())
+    if len(written) >= LONG_TEXT:
+        return present(_SMALL_FLOAT, written)
+    return b"0.0000" in written or (b"e-" in written and b"0e-0" in written.translate(_DIGITS))

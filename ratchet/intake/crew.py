@@ -1,8 +1,8 @@
 """The crew: worker processes that judge pieces, and give back what they came to in the order of the pieces.
 
-Parts travel as Arrow IPC. No more pieces are under way than keep the workers busy, so that memory does not grow with
-the input. Little input is judged in this process: starting workers takes longer. A worker that dies is one clear
-error; Ctrl-C reaches this process alone, which stops the workers.
+The rows of a big piece lie in files then, as `handover` has them. No more pieces are under way than keep the workers
+busy, so that memory does not grow with the input. Little input is judged in this process: starting workers takes
+longer. A worker that dies is one clear error; Ctrl-C reaches this process alone, which stops the workers.
 """
 
 from __future__ import annotations
@@ -11,40 +11,44 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Self
 
 from ratchet.errors import IntakeError
-from ratchet.intake.batch import Part
-from ratchet.intake.judging import Judge, Outcome, Piece, Rules, Tally
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ratchet.intake.judging import Judge, Outcome, Piece, Rules
 
 _COLLECT_EVERY = 16
 """Pieces after which a worker looks for garbage in cycles, of which judging makes next to none."""
 
-
-@dataclass(frozen=True)
-class _Sent:
-    """An outcome on its way between two processes."""
-
-    parts: list[tuple[bytes, bytes, bytes, list[dict[str, Any]]]]
-    tally: Tally
-    clean: bool
+_AHEAD = 6
+"""Pieces for each worker that are under way, so that none waits while what came before is published."""
+_AHEAD_IN_MEMORY = 2
+"""The same of pieces that are unpacked, and so held in memory here."""
+_LOOK_S = 1.0
+"""Seconds of waiting after which it is looked whether every worker lives."""
+_KEPT_BYTES = 1 << 30
+_MAPPED_BYTES = 32 << 20
 
 
 class Crew:
     """Judges pieces in order, `workers` at a time. Use it as a context, so that its processes end."""
 
-    def __init__(self, rules: Rules, workers: int) -> None:
-        """Start nothing yet; with fewer than two workers this process does the work."""
-        self._rules, self._workers = rules, workers
+    def __init__(self, rules: Rules, workers: int, folder: Path) -> None:
+        """Start nothing yet.
+
+        Args:
+            rules: what holds for all pieces.
+            workers: how many; with fewer than two this process does the work.
+            folder: where they put files, which are the writer's to take.
+        """
+        self._rules, self._workers, self._folder = rules, workers, folder
         self._waiting: deque[tuple[Callable[[], Outcome], Callable[[Outcome], None]]] = deque()
 
     def submit(self, piece: Piece, done: Callable[[Outcome], None]) -> None:
@@ -60,8 +64,9 @@ class Crew:
             future = self._pool.submit(_judge, piece)
         except BrokenProcessPool:
             raise _died() from None
-        self._waiting.append((lambda: _received(future), done))
-        while len(self._waiting) > 2 * self._workers:
+        self._waiting.append((lambda: _received(future, self._pool), done))
+        ahead = _AHEAD if isinstance(piece.place, Path) else _AHEAD_IN_MEMORY
+        while len(self._waiting) > ahead * self._workers:
             self._next()
 
     def finish(self) -> None:
@@ -85,7 +90,7 @@ class Crew:
 
     @cached_property
     def _own(self) -> Judge:
-        return Judge(self._rules)
+        return Judge(self._rules, self._folder)
 
     @cached_property
     def _pool(self) -> ProcessPoolExecutor:
@@ -94,7 +99,7 @@ class Crew:
             # A fork would copy the locks of this process's threads.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start,
-            initargs=(self._rules,),
+            initargs=(self._rules, self._folder),
         )
 
 
@@ -107,57 +112,86 @@ _judge_here: Judge
 _judged = 0
 
 
-def _start(rules: Rules) -> None:
+def _start(rules: Rules, folder: Path) -> None:
     global _judge_here
     # Ctrl-C goes to the whole group: it is the parent that decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
-    _judge_here = Judge(rules)
+    _leave_pandas_out()
+    _keep_memory()
+    _judge_here = Judge(rules, folder)
     gc.freeze()
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Finds no pandas."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def _leave_pandas_out() -> None:
+    """Have pyarrow find no pandas: it would load it, a third of a second, to see whether a list is one of its own."""
+    import pyarrow as pa
+
+    none = _WithoutPandas()
+    sys.meta_path.insert(0, none)
+    try:
+        pa.array([])  # it looks once
+    finally:
+        sys.meta_path.remove(none)
+
+
+def _keep_memory() -> None:
+    """Have memory that was freed kept for the next piece: to ask the system for it again costs as much as decoding."""
+    import ctypes
+
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
+    if adjust is not None:  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of the GNU C library
+        adjust(-1, _KEPT_BYTES)
+        adjust(-3, _MAPPED_BYTES)
 
 
 def _ready() -> None:
     """Do nothing, in a worker that is started for it."""
 
 
-def _judge(piece: Piece) -> _Sent:
+def _judge(piece: Piece) -> Outcome:
     global _judged
     outcome = _judge_here.judge(piece)
     _judged += 1
     if _judged % _COLLECT_EVERY == 0:
         gc.collect()
-    parts = [
-        (_packed(part.trajectories), _packed(part.index), _packed(part.events), part.quarantine)
-        for part in outcome.parts
-    ]
-    return _Sent(parts, outcome.tally, outcome.clean)
+    return outcome
 
 
-def _received(future: Future[_Sent]) -> Outcome:
-    try:
-        sent = future.result()
-    except BrokenProcessPool:
-        raise _died() from None
-    parts = [
-        Part(_unpacked(trajectories), _unpacked(index), _unpacked(events), quarantine)
-        for trajectories, index, events, quarantine in sent.parts
-    ]
-    return Outcome(parts, sent.tally, sent.clean)
+def _received(future: Future[Outcome], pool: ProcessPoolExecutor) -> Outcome:
+    while True:
+        try:
+            return future.result(_LOOK_S)
+        except BrokenProcessPool:
+            raise _died() from None
+        except TimeoutError:
+            if future.done():
+                raise
+            if any(not worker.is_alive() for worker in list((pool._processes or {}).values())):
+                _end(pool)
 
 
-def _packed(table: pa.Table) -> bytes:
-    import pyarrow as pa
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End a pool of which a worker died: one that died while it wrote leaves the pool waiting for the rest for ever.
 
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def _unpacked(data: bytes) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(data).read_all()
+    The pool sees the end of its pipe once nobody holds the other side of it, and is then broken as it should be.
+    """
+    for worker in list((pool._processes or {}).values()):
+        worker.kill()
+    writer = pool._result_queue._writer  # type: ignore[attr-defined]
+    if not writer.closed:
+        writer.close()
 
 
 def _died() -> IntakeError:

@@ -22,8 +22,8 @@ from ratchet.intake.judging import KEPT_CONTENT_BYTES, Piece, unreadable
 from ratchet.intake.records import Unreadable
 from ratchet.intake.sniff import HEAD_BYTES
 
-PIECE_BYTES = 4 << 20
-"""Size of a piece, about: what a worker holds at a time, some ten times over."""
+PIECE_BYTES = 16 << 20
+"""Size of a piece, about: what a worker holds at a time, with the rows that come of it."""
 WHOLE_BYTES = 256 << 20
 """Largest source that is read whole."""
 LINE_BYTES = 64 << 20

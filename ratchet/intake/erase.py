@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.errors import ConflictError, IntegrityError
+from ratchet.errors import IntegrityError
 from ratchet.intake import published, scratch, summaries
 from ratchet.intake.keys import Keys, folder_of
 from ratchet.intake.published import BatchManifest
@@ -33,7 +33,6 @@ PLACES = {
     "manifests": ("manifest", "names its sources"),
 }
 """Folders of a tenant that have a folder for every grant: kind of what lies there, and why it goes."""
-_ATTEMPTS = 100
 
 
 class Erasable(NamedTuple):
@@ -117,26 +116,18 @@ def erase(store: Store, home: Path, *, tenant: str, grant_id: str, at: datetime)
 def _bury(store: Store, home: Path, tenant: str, grant_id: str, at: datetime) -> None:
     """Put a tombstone in place of all that the chain has of a grant, unless it is there already."""
     place = published.pointer(tenant)
-    for _ in range(_ATTEMPTS):
-        head = store.pointer(place)
-        try:
-            newest = published.recent(store, tenant, head)
-            chain = published.everything(store, newest)
-            buried = any(one.erased and one.grant_id == grant_id for one in chain)
-            if buried and not _visible(chain, grant_id):
-                return
-            tombstone = _tombstone(store, home, tenant, grant_id, at, head, newest)
-            store.create_same(published.manifest_place(tenant, tombstone.name), canonical_json(tombstone).encode())
-            store.swap(place, head, tombstone.name)
+
+    def bury(head: str | None) -> None:
+        newest = published.recent(store, tenant, head)
+        chain = published.everything(store, newest)
+        buried = any(one.erased and one.grant_id == grant_id for one in chain)
+        if buried and not _visible(chain, grant_id):
             return
-        except (ConflictError, IntegrityError, FileNotFoundError) as error:
-            if not isinstance(error, ConflictError) and store.pointer(place) == head:
-                raise
-    raise ConflictError(
-        place,
-        rule=f"it moved {_ATTEMPTS} times while the tombstone of grant {grant_id!r} was being published",
-        remedy="erase again when the other writers are done",
-    )
+        tombstone = _tombstone(store, home, tenant, grant_id, at, head, newest)
+        store.create_same(published.manifest_place(tenant, tombstone.name), canonical_json(tombstone).encode())
+        store.swap(place, head, tombstone.name)
+
+    store.settled(place, bury, f"the tombstone of grant {grant_id!r} was being published")
 
 
 def _tombstone(

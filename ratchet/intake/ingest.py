@@ -13,25 +13,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
 from ratchet import progress as reporting
 from ratchet.errors import IntakeError
 from ratchet.intake import published
-from ratchet.intake.batch import BatchWriter, Part
+from ratchet.intake.batch import BatchWriter
 from ratchet.intake.canaries import remembered
 from ratchet.intake.crew import Crew, cores
 from ratchet.intake.cutting import Cutter
 from ratchet.intake.formats import named
+from ratchet.intake.handover import FiledPart, Part
 from ratchet.intake.judging import Outcome, Rules, Tally
 from ratchet.intake.keys import Keys
 from ratchet.intake.report import IntakeReport
+from ratchet.intake.scratch import Scratch
 from ratchet.intake.secrets import SecretScanner
 from ratchet.intake.sources import Entry, listed
 from ratchet.rights import Ledger, Right
@@ -41,6 +45,7 @@ BATCH_BYTES = 512 << 20
 """How much input is read before what came of it is published."""
 SMALL_BYTES = 16 << 20
 """Input up to which this process does the work itself."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def ingest(
@@ -96,17 +101,21 @@ def ingest(
     )
     entries = [entry for source in sources for entry in listed(source)]
     total = sum(entry.size for entry in entries)
-    count = workers if workers is not None else cores() if total > SMALL_BYTES else 1
-    if count < 1:
-        raise IntakeError("workers", seen=count, rule="there must be at least one", remedy="leave it out")
+    crew_size = workers if workers is not None else cores() if total > SMALL_BYTES else 1
+    if crew_size < 1:
+        raise IntakeError("workers", seen=crew_size, rule="there must be at least one", remedy="leave it out")
 
     def right() -> Right:
         # Reading may take long: a withdrawal or the end of the right meanwhile counts.
         return _right(ledger, grant_id, tenant, at + timedelta(seconds=time.monotonic() - started))
 
     run = _Run(home_store, Keys(home), rules, at, right, progress)
-    with reporting.task(f"intake of {tenant}, kB", total >> 10) as tick, run, Crew(rules, count) as crew:
-        run.tick = tick
+    with ExitStack() as stack:
+        run.tick = stack.enter_context(reporting.task(f"intake of {tenant}, kB", total >> 10))
+        stack.enter_context(run)
+        scratch = stack.enter_context(closing(Scratch(home, tenant, grant_id)))
+        run.beside = (stack.enter_context(ThreadPoolExecutor(1)), scratch.folder)
+        crew = stack.enter_context(Crew(rules, crew_size, scratch.folder))
         names = SecretScanner(rules.canaries)
         for entry in entries:
             run.take(entry, format, names.named(entry.name), crew)
@@ -130,7 +139,7 @@ def ingest(
         formats=run.formats,
         batches=tuple(run.batches),
         seconds=time.monotonic() - started,
-        workers=count,
+        workers=crew_size,
     )
 
 
@@ -146,6 +155,8 @@ class _Open:
     ended: bool = False
     clean: bool = True
     stored: int = 0
+    sealed: Future[Path] | None = None
+    """Its sealed form, in the making."""
 
 
 @dataclass
@@ -159,6 +170,8 @@ class _Run:
     right: Callable[[], Right]
     progress: Callable[[int], object] | None
     tick: reporting.Tick | None = None
+    beside: tuple[Executor, Path] | None = None
+    """A thread that seals originals, and the folder where it puts them."""
     tally: Tally = field(default_factory=Tally)
     formats: Counter[str] = field(default_factory=Counter)
     batches: list[str] = field(default_factory=list)
@@ -169,6 +182,7 @@ class _Run:
     _sources: list[published.Source] = field(default_factory=list)
     _since: int = 0
     _open: list[_Open] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def take(self, entry: Entry, format: str, name: str, crew: Crew) -> None:
         """Have a source judged, piece by piece."""
@@ -181,6 +195,7 @@ class _Run:
             source.under_way += 1
             crew.submit(piece, partial(self._done, source, piece.length))
         source.ended = True
+        self._seal(source)
         self._finish(source)
 
     def publish(self) -> None:
@@ -226,6 +241,15 @@ class _Run:
             self.tick(size >> 10, f"{self.tally.read:,} records")
         self._finish(source)
 
+    def _seal(self, source: _Open) -> None:
+        """Seal an original that will be kept, as it seems, while the last of its pieces are judged."""
+        whole = source.cutter.whole
+        if self.beside and source.under_way and source.clean and source.stored and whole.format:
+            thread, folder = self.beside
+            key = self.keys.get(self.rules.tenant, self.rules.grant_id)
+            place = folder / f"{next(self._numbers)}.sealed"
+            source.sealed = thread.submit(key.seal_file, source.path, whole.digest, place)
+
     def _finish(self, source: _Open) -> None:
         """Once all of a source was judged, keep its original where it may be kept."""
         if not source.ended or source.under_way:
@@ -233,7 +257,8 @@ class _Run:
         whole = source.cutter.whole
         raw = None
         if source.clean and source.stored and whole.format:
-            raw = self._writing().raw(source.path, whole.digest)
+            sealed = source.sealed.result() if source.sealed else None
+            raw = self._writing().raw(source.path, whole.digest, sealed)
         self._writing()
         self._sources.append(published.Source(name=whole.name, digest=whole.digest, format=whole.format, raw=raw))
         self.formats[whole.format or "unrecognised"] += 1
@@ -242,14 +267,20 @@ class _Run:
         self._open.remove(source)
 
 
-def _retained(part: Part, until: datetime | None) -> Part:
+def _retained(part: Part | FiledPart, until: datetime | None) -> Part | FiledPart:
     """Return a part whose index says when the right to it ends."""
+    import numpy as np
     import pyarrow as pa
 
     at = part.index.schema.get_field_index("retention_until")
     kind = part.index.schema.field(at)
-    column = pa.array([until] * len(part.index), type=kind.type)
-    return Part(part.trajectories, part.index.set_column(at, kind, column), part.events, part.quarantine)
+    rows = len(part.index)
+    column = pa.nulls(rows, kind.type)
+    if until is not None:
+        # From its bytes: given a list, pyarrow loads pandas first, to see whether it is one of its own.
+        times = np.full(rows, (until - _EPOCH) // timedelta(microseconds=1), dtype=np.int64)
+        column = pa.Array.from_buffers(kind.type, rows, [None, pa.py_buffer(times)])
+    return replace(part, index=part.index.set_column(at, kind, column))
 
 
 def _right(ledger: Ledger, grant_id: str, tenant: str, at: datetime) -> Right:

@@ -6,8 +6,7 @@ right: NaN and infinities (`1e999` too), duplicate keys, lone surrogates, invali
 digits, nesting beyond `MAX_DEPTH`, truncated values. Kept as anomalies: integers beyond 64 bits, UTF-16, a byte order
 mark.
 
-Most values are sound, and are decoded by orjson: `_sound` proves from the text and the decoded value that the strict
-decoder would give the same, and leaves to that decoder whatever it cannot prove.
+Most values are sound and are decoded by `sound`, which gives what the strict decoder here would give, or nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import orjson
 
 from ratchet.intake.records import Rejected
-
-MAX_DEPTH = 64
-"""Nesting that is still read; pydantic's own serialiser gives up at 255, and no log format needs more than about 20."""
+from ratchet.intake.shapes import present
+from ratchet.intake.sound import MAX_DEPTH, sound
 
 REASONS = {
     "not_json": "it is not valid JSON",
@@ -44,13 +41,7 @@ _SPACE = b" \t\r\n"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|,', re.DOTALL)
 _GAP = re.compile(r"[ \t\r\n,]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_DIGITS = bytes(48 if 48 <= code <= 57 else 32 for code in range(256))
-_LONG_NUMBER = b"0" * 19
-_DEEP = b"\n" + b"  " * MAX_DEPTH
-_ODD_LINE = re.compile(rb"\n[\n \t\r]")
-_LONG_TEXT = 4096
-"""Bytes from which numpy counts faster, by about ten times in the end."""
-_UNSOUND = object()
+_ODD_LINE = (r"\n[\n \t\r]",)
 
 
 @dataclass(frozen=True)
@@ -62,6 +53,8 @@ class Value:
     raw: bytes = field(repr=False)
     value: dict[str, Any] = field(repr=False)
     anomalies: tuple[str, ...] = ()
+    text: bytes | None = field(repr=False, default=None)
+    """The value written out again, as `sound.Sound` has it, where it was sound."""
 
 
 class Lines(bytes):
@@ -117,11 +110,11 @@ class _Strict:
 def decode_sound(text: str) -> Any:
     """Decode a JSON text that stands inside a string (arguments, tools), or return None where it is not sound."""
     try:
-        value = _sound(text.encode())
+        proven = sound(text.encode())
     except UnicodeEncodeError:
         return None
-    if value is not _UNSOUND:
-        return value
+    if proven:
+        return proven.value
     strict = _Strict()
     try:
         value, end = strict.decode(text, len(text) - len(text.lstrip(" \t\r\n")))
@@ -130,37 +123,6 @@ def decode_sound(text: str) -> Any:
     if strict.noted or text[end:].strip(" \t\r\n") or _judge(value)[0]:
         return None
     return value
-
-
-def _sound(raw: bytes) -> Any:
-    """Decode a JSON text of which no rule of this module can complain, or return `_UNSOUND` where that is not proven.
-
-    orjson refuses what is not JSON, NaN, infinities, lone surrogates and bad UTF-8 by itself. It reads integers beyond
-    64 bits as floats, which it writes with `e+`; where the text holds such a sign, it must hold no 19 digits. It keeps
-    the last of two same keys: written out again, the value then has fewer quotes than the text, unless an escape hides
-    one there. Written out with indentation, a value that is too deep has a line that starts with that many spaces,
-    since line breaks inside strings are escaped.
-    """
-    if b"\\u" in raw and b"\\u0022" in raw:
-        return _UNSOUND
-    try:
-        value = orjson.loads(raw)
-        written = orjson.dumps(value, option=orjson.OPT_INDENT_2)
-    except (ValueError, TypeError):  # orjson's own errors are of these types
-        return _UNSOUND
-    quotes, exponents = _signs(written)
-    if quotes != _signs(raw)[0] or _DEEP in written:
-        return _UNSOUND
-    return _UNSOUND if exponents and _LONG_NUMBER in raw.translate(_DIGITS) else value
-
-
-def _signs(text: bytes) -> tuple[int, bool]:
-    """Return the number of quotes, and whether `e+` is there."""
-    if len(text) < _LONG_TEXT:
-        return text.count(b'"'), b"e+" in text
-    signs = np.frombuffer(text, np.uint8)
-    plus = signs[1:] == ord("+")
-    return int(np.count_nonzero(signs == ord('"'))), bool((plus & (signs[:-1] == ord("e"))).any())
 
 
 def values(data: bytes) -> Iterator[Value | Rejected]:
@@ -214,9 +176,10 @@ def looks_like_lines(head: bytes) -> bool:
 def count_lines(data: bytes) -> int:
     """Number of lines that are not blank."""
     # A line that starts with a space is either blank or odd: only then is it worth looking.
-    if data.startswith((b"\n", b" ", b"\t", b"\r")) or _ODD_LINE.search(data):
+    if data.startswith((b"\n", b" ", b"\t", b"\r")) or present(_ODD_LINE, data):
         return sum(1 for _ in _split(data))
-    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+    breaks = int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+    return breaks + (bool(data) and not data.endswith(b"\n"))
 
 
 def _opening(lines: Iterable[bytes]) -> int:
@@ -233,9 +196,9 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _one(number: int, offset: int, raw: bytes, anomalies: tuple[str, ...], last_open: bool) -> Value | Rejected:
-    sound = _sound(raw)
-    if isinstance(sound, dict):
-        return Value(number, offset, raw, sound, anomalies)
+    proven = sound(raw)
+    if proven and isinstance(proven.value, dict):
+        return Value(number, offset, raw, proven.value, anomalies, proven.text)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

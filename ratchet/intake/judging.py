@@ -17,20 +17,21 @@ from typing import Any
 from ratchet.contracts.canonical import digest_bytes
 from ratchet.errors import IntakeError
 from ratchet.intake import personal
-from ratchet.intake.batch import Part
-from ratchet.intake.canon import canonical_bytes
 from ratchet.intake.formats import Format, named
-from ratchet.intake.jsontext import REASONS, Lines
-from ratchet.intake.opened import opened
-from ratchet.intake.records import Record, Rejected, Unreadable
-from ratchet.intake.rows import INDEX_COLUMNS, TRAJECTORY_COLUMNS, EventRows, index_row, table
+from ratchet.intake.handover import FiledPart, Part, filed
+from ratchet.intake.jsontext import Lines
+from ratchet.intake.prepared import Prepared, Refused, Row, prepared
+from ratchet.intake.records import Record, Rejected
+from ratchet.intake.rows import INDEX_COLUMNS, EventRows, documents_table, table
 from ratchet.intake.secrets import SecretScanner
-from ratchet.intake.validate import trajectory_of
 
 KEPT_CONTENT_BYTES = 1 << 20
 """Longest rejected piece whose content is kept in quarantine beside its reason."""
-GROUP_BYTES = 4 << 20
-"""How much of a source is searched for secrets and turned into rows at a time."""
+GROUP_BYTES = 24 << 20
+"""How much of a source is searched and turned into tables at a time: all of a piece that was cut between lines, since
+every search has its price, however little is searched."""
+DECODED_BYTES = 4 << 20
+"""How much of a source is held decoded at a time. Not one record: each step over many is faster than all over one."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Tally:
 class Outcome:
     """What a piece came to."""
 
-    parts: list[Part]
+    parts: list[Part] | list[FiledPart]
     tally: Tally
     clean: bool
     """Whether the piece may be stored as it is: no secret is in it, no other tenant's record, nothing set aside for
@@ -135,9 +136,9 @@ class Outcome:
 class Judge:
     """Reads pieces under the rules of one ingest."""
 
-    def __init__(self, rules: Rules) -> None:
-        """Load the rules of the scanners: about a second."""
-        self.rules = rules
+    def __init__(self, rules: Rules, folder: Path) -> None:
+        """Load the rules of the scanners, about a second; the rows of big pieces go to files in a folder."""
+        self.rules, self._folder = rules, folder
         self._scanner = SecretScanner(rules.canaries)
         self._personal = _engine(rules.personal_engine)
 
@@ -146,36 +147,47 @@ class Judge:
         data = piece.data()
         outcome = Outcome([], Tally(), True)
         if piece.format is None:
-            self._group([Rejected(0, 0, data, piece.code, piece.reason)], piece, outcome)
-            entry = outcome.parts[0].quarantine[0]
+            whole = Rejected(0, 0, data, piece.code, piece.reason)
+            rows = self._searched(self._prepared([whole], stands_alone=True), piece, outcome)
+            entry = rows.quarantine[0]
             entry.update(digest=piece.digest, bytes=piece.length)
             if isinstance(piece.place, bytes):
                 entry["content_base64"] = None
+            outcome.parts = [rows.part()]
             return outcome
         reader = named(piece.format)
         stands_alone = getattr(reader, "LINES", False)
         if not stands_alone and (self._scanner.found(data) or self._scanner.packed(data)):
             outcome.clean = False
-        group: list[Record | Rejected] = []
-        size = 0
+        parts: list[Part] = []
+        decoded: list[Record | Rejected] = []
+        group: list[Prepared] = []
+        size = held = 0
         for item in _read(reader, data, piece.name):
-            group.append(item)
+            decoded.append(item)
             size += len(item.raw)
-            if size >= GROUP_BYTES:
-                self._group(group, piece, outcome, stands_alone)
-                group, size = [], 0
+            if size >= DECODED_BYTES:
+                group += self._prepared(decoded, stands_alone)
+                decoded, size, held = [], 0, held + size
+                if held >= GROUP_BYTES:
+                    parts.append(self._searched(group, piece, outcome).part())
+                    held = 0
+        group += self._prepared(decoded, stands_alone)
         if group:
-            self._group(group, piece, outcome, stands_alone)
+            parts.append(self._searched(group, piece, outcome).part())
+        outcome.parts = filed(parts, self._folder)
         return outcome
 
-    def _group(
-        self, items: Sequence[Record | Rejected], piece: Piece, outcome: Outcome, stands_alone: bool = True
-    ) -> None:
-        texts = [self._text(item, stands_alone) for item in items]
+    def _prepared(self, items: Sequence[Record | Rejected], stands_alone: bool) -> list[Prepared]:
+        return prepared(items, stands_alone=stands_alone, tenant=self.rules.tenant, grant_id=self.rules.grant_id)
+
+    def _searched(self, items: list[Prepared], piece: Piece, outcome: Outcome) -> _Rows:
+        """Search items together, and return the rows of what is stored and what is set aside; the list is emptied."""
+        rows = _Rows(piece)
+        texts = [item.text for item in items]
         secrets = self._scanner.among(texts)
         # A reason may name a field of the record; of what a secret is in, it is not kept anyway.
         persons = self._personal(texts)
-        rows = _Rows(piece)
         tally = outcome.tally
         tally.read += len(items)
         for at, item in enumerate(items):
@@ -194,34 +206,18 @@ class Judge:
                     self._set_aside(rows, tally, item, "personal_data", reason, content=False)
                     outcome.clean = False
                     continue
-            if isinstance(item, Rejected):
-                self._set_aside(rows, tally, item, item.code, item.reason, content=True)
-                continue
-            try:
-                rows.add(item, " ".join(sorted(found)), self.rules)
-            except Unreadable as error:
-                own = not error.code.startswith("foreign_")
-                self._set_aside(rows, tally, item, error.code, error.reason, content=own)
+            if isinstance(item.row, Refused):
+                own = not item.row.foreign
+                self._set_aside(rows, tally, item, item.row.code, item.row.reason, content=own)
                 outcome.clean = outcome.clean and own
                 continue
+            rows.add(item, item.row, " ".join(sorted(found)))
             tally.anomalies.update(item.anomalies)
             tally.dropped.update(item.dropped)
-        outcome.parts.append(rows.part())
+        items.clear()
+        return rows
 
-    @staticmethod
-    def _text(item: Record | Rejected, stands_alone: bool) -> bytes:
-        """Return what is searched: the record's own bytes, opened, which hold all that a line's record can say."""
-        text = opened(item.raw)
-        if stands_alone or isinstance(item, Rejected):
-            return text
-        try:
-            return text + b"\n" + opened(canonical_bytes([item.document, item.claims]))
-        except (ValueError, RecursionError):  # no JSON: it will be rejected
-            return text
-
-    def _set_aside(
-        self, rows: _Rows, tally: Tally, item: Record | Rejected, code: str, reason: str, *, content: bool
-    ) -> None:
+    def _set_aside(self, rows: _Rows, tally: Tally, item: Prepared, code: str, reason: str, *, content: bool) -> None:
         tally.reasons[code] += 1
         kept = base64.b64encode(item.raw).decode() if content and len(item.raw) <= KEPT_CONTENT_BYTES else None
         if code != "secret" and self._scanner.text(reason):
@@ -246,35 +242,27 @@ class _Rows:
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
         self.quarantine: list[dict[str, Any]] = []
-        self._documents: list[dict[str, Any]] = []
+        self._documents: dict[str, bytes] = {}
         self._index: list[dict[str, Any]] = []
         self._events = EventRows()
-        self._seen: set[str] = set()
 
-    def add(self, item: Record, kinds: str, rules: Rules) -> None:
-        """Add a trajectory, unless it is here already. Raises Unreadable as `trajectory_of`."""
-        trajectory = trajectory_of(item, tenant=rules.tenant, grant_id=rules.grant_id)
-        try:
-            written = canonical_bytes(trajectory.model_dump(exclude_none=True))
-        except ValueError:
-            raise Unreadable("lone_surrogate", REASONS["lone_surrogate"]) from None
-        digest = digest_bytes(written)
-        if digest in self._seen:
+    def add(self, item: Prepared, row: Row, kinds: str) -> None:
+        """Add a trajectory, unless it is here already."""
+        if row.digest in self._documents:
             return
-        self._seen.add(digest)
+        self._documents[row.digest] = row.written
         place = {
             "source": f"{self.piece.name}#{self.piece.number + item.number}",
             "offset": self.piece.offset + item.offset,
             "format": self.piece.format,
             "personal": kinds,
         }
-        self._documents.append({"digest": digest, "document": written})
-        self._index.append(index_row(trajectory, digest, place, None))
-        self._events.add(trajectory, digest)
+        self._index.append({**row.index, **place})
+        self._events.add(row.events, row.digest)
 
     def part(self) -> Part:
         return Part(
-            trajectories=table(self._documents, TRAJECTORY_COLUMNS),
+            trajectories=documents_table(list(self._documents), list(self._documents.values())),
             index=table(self._index, INDEX_COLUMNS),
             events=self._events.table(),
             quarantine=self.quarantine,

@@ -12,11 +12,9 @@ nor worn flash cells; a master key kept elsewhere does.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import re
-import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.errors import IntegrityError, RightsError
 from ratchet.intake.sealed import Key
 from ratchet.rights.events import utc
+from ratchet.store.private import create_private
 
 MASTER = "RATCHET_MASTER_KEY_FILE"
 """Environment variable that names the file of the master key."""
@@ -99,7 +98,7 @@ class Keys:
                 "fingerprint": fingerprint,
                 "destroyed_at": utc(at).isoformat(),
             }
-            _create(self._tombstone(path), canonical_json(record).encode())
+            create_private(self._tombstone(path), canonical_json(record).encode())
         # A crash while the key was made can have left a copy of it beside it.
         for copy in path.parent.glob(f".{path.name}-*"):
             _overwrite(copy)
@@ -138,7 +137,7 @@ class Keys:
             "wrapped": master is not None,
         }
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _create(path, canonical_json(record).encode())
+        create_private(path, canonical_json(record).encode())
 
     @staticmethod
     def _unwrap(wrapped: bytes, path: Path, tenant: str, grant_id: str) -> bytes:
@@ -200,18 +199,6 @@ def _changed(path: Path) -> IntegrityError:
     return IntegrityError(
         str(path), rule="it must hold the key as it was written", remedy="restore it from the backup of the keys"
     )
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600 whole, if it is not there."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):
-        os.link(temporary, path)
-    os.unlink(temporary)
 
 
 def _overwrite(path: Path) -> bool:

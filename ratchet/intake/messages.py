@@ -7,7 +7,7 @@ message, call or result holds is kept in its `extra`, under the name of the form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,11 @@ SOURCES = {"system": "system", "developer": "system", "user": "user", "assistant
 """Roles that speak, with the ATIF source of their steps."""
 RESULTS = ("tool", "function")
 """Roles that answer a call."""
-_RESULT = ("tool_call_id", "id", "tool_call_ids", "name", "role", "content")
+_RESULT = {"tool_call_id", "id", "tool_call_ids", "name", "role", "content"}
+_SPOKEN = {"role", "content"}
+_ACTED = {"role", "content", "tool_calls", "function_call"}
+_CALL = {"id", "type", "function"}
+_FUNCTION = {"name", "arguments"}
 
 
 class Conversation:
@@ -57,12 +61,13 @@ class Conversation:
         if role in RESULTS:
             self._on_result = True
             return self._attach(message)
-        if not isinstance(role, str) or role not in SOURCES:
+        source = SOURCES.get(role) if isinstance(role, str) else None
+        if source is None:
             raise Unreadable(
                 "unknown_role", "a message's role must be system, developer, user, assistant, tool or function"
             )
         self._on_result = False
-        step = self._step(message, len(self.steps) + 1)
+        step = self._step(message, source, len(self.steps) + 1)
         self.steps.append(step)
         return step
 
@@ -122,30 +127,31 @@ class Conversation:
         codes = [*self.noted, *ends, *clock_anomalies(self.steps), *self.calls.anomalies]
         return (*codes, *["unanswered_call"] * self.calls.unanswered)
 
-    def _step(self, message: dict[str, Any], step_id: int) -> dict[str, Any]:
-        source = SOURCES[message["role"]]
-        plain, beside = beside_text(message.get("content"))
+    def _step(self, message: dict[str, Any], source: str, step_id: int) -> dict[str, Any]:
+        content, role = message.get("content"), message["role"]
+        spoken = isinstance(content, str)
+        if spoken and len(message) == 2 and role != "developer":  # as most messages are
+            return {"step_id": step_id, "source": source, "message": content}
+        plain, beside = (content, {}) if spoken or content is None else beside_text(content)
         step: dict[str, Any] = {
             "step_id": step_id,
             "source": source,
-            "message": content_of(plain, self.noted),
+            "message": content if spoken else content_of(plain, self.noted),
         }
-        known = {"role", "content"}
         if source == "agent":
-            known |= {"tool_calls", "function_call"}
-            if isinstance(message.get("reasoning_content"), str):
-                known.add("reasoning_content")
-                step["reasoning_content"] = message["reasoning_content"]
+            rest = _without(message, _ACTED)
+            if isinstance(rest.get("reasoning_content"), str):
+                step["reasoning_content"] = rest.pop("reasoning_content")
             made = self._calls(message, step_id)
             if made:
                 step["tool_calls"] = made
-        if isinstance(message.get("timestamp"), str):
-            known.add("timestamp")
-            step["timestamp"] = message["timestamp"]
-        rest = {key: value for key, value in message.items() if key not in known}
-        if message["role"] == "developer":
+        else:
+            rest = _without(message, _SPOKEN)
+        if isinstance(rest.get("timestamp"), str):
+            step["timestamp"] = rest.pop("timestamp")
+        if role == "developer":
             rest["role"] = "developer"
-        if "content" in message and message["content"] is None:
+        if content is None and "content" in message:
             rest["content"] = None
         if beside:
             rest["parts"] = beside
@@ -162,18 +168,17 @@ class Conversation:
             function = item.get("function") if isinstance(item, dict) else None
             if not isinstance(function, dict):
                 raise Unreadable("bad_call", "a tool call must hold a function")
-            rest = {key: value for key, value in item.items() if key not in ("id", "type", "function")}
+            rest = _without(item, _CALL)
             if item.get("type", "function") != "function":
                 rest["type"] = item["type"]
-            rest |= {key: value for key, value in function.items() if key not in ("name", "arguments")}
+            rest |= _without(function, _FUNCTION)
             found.append((function, rest, item.get("id")))
         legacy = message.get("function_call")
         if legacy is not None:
             if not isinstance(legacy, dict):
                 raise Unreadable("bad_call", "function_call must be an object")
             self.noted.append("legacy_function_call")
-            rest = {key: value for key, value in legacy.items() if key not in ("name", "arguments")}
-            found.append((legacy, rest, None))
+            found.append((legacy, _without(legacy, _FUNCTION), None))
         return [
             self.call(step_id, position, given, function.get("name"), function.get("arguments"), rest)
             for position, (function, rest, given) in enumerate(found)
@@ -181,7 +186,10 @@ class Conversation:
 
     def _attach(self, message: dict[str, Any]) -> dict[str, Any]:
         """Put a result on the step whose call it answers."""
-        given = next((message[key] for key in ("tool_call_id", "id") if message.get(key)), None)
+        content, given = message.get("content"), message.get("tool_call_id")
+        if given and isinstance(content, str) and len(message) == 3:  # as most results are
+            return self.result(given, None, content, {})
+        given = given or message.get("id") or None
         listed = message.get("tool_call_ids")
         if given is None and isinstance(listed, list) and listed:
             given = listed[0]
@@ -189,9 +197,9 @@ class Conversation:
         elif not message.get("tool_call_id") and message.get("id"):
             self.noted.append("result_names_its_call_id")
         name = message.get("name")
-        plain, beside = beside_text(message.get("content"))
+        plain, beside = beside_text(content)
         content = content_of(plain, self.noted) if plain is not None else None
-        extra = {key: value for key, value in message.items() if key not in _RESULT}
+        extra = _without(message, _RESULT)
         if beside:
             extra["parts"] = beside
         if name is not None:
@@ -199,6 +207,13 @@ class Conversation:
         if isinstance(listed, list) and len(listed) != 1:
             extra["tool_call_ids"] = listed
         return self.result(given, name, content, extra)
+
+
+def _without(holder: dict[str, Any], known: Set[str]) -> dict[str, Any]:
+    """Return what else an object holds."""
+    if holder.keys() <= known:
+        return {}
+    return {key: value for key, value in holder.items() if key not in known}
 
 
 def clock_anomalies(steps: list[dict[str, Any]]) -> list[str]:
@@ -306,6 +321,8 @@ def converted(items: Iterable[Value | Rejected], convert: Callable[[Value], Reco
             yield item
             continue
         try:
-            yield convert(item)
+            record = convert(item)
         except Unreadable as error:
             yield Rejected(item.number, item.offset, item.raw, error.code, error.reason)
+            continue
+        yield replace(record, text=item.text) if item.text else record

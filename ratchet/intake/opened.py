@@ -13,23 +13,29 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+import numpy as np
+
+from ratchet.intake.shapes import present
+
 LAYERS = 4
 """Escapes are resolved this many times: JSON in a string in JSON in a string takes three."""
 _BASE64_LAYERS = 2
-_LEAST = b"a" * 20
-"""The shortest run that is decoded, as it reads in `_RUNS`: 15 bytes."""
 _LINE = 60
 """Shortest line of a block that goes on in the next: PEM breaks at 64, MIME at 76."""
 _BREAK = re.compile(rb"\r?\n(?=[A-Za-z0-9+/_-])")
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
-_RUNS = bytes(97 if code in _ALPHABET else 32 for code in range(256))
+_RUNS = bytes(code in _ALPHABET for code in range(256))
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _PRINTED = bytes(range(32, 127)) + b"\t\r\n"
 _ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_UNICODE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}")
+_UNICODE = re.compile(rb"\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4})")
 _SAMPLE = 1 << 14
 """So much of a text says whether it holds many escapes."""
-_BACKSLASH = ord("\\")
+_CODE_POINT = (r"(?:^|[^\\])(?:\\\\)*\\u",)
+"""A backslash that is escaped itself begins no escape before the next layer."""
+_SLASH = (r"\\/",)
+_PAIR = b"\\\0"
+"""Stands for two backslashes while the escapes behind others are resolved."""
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b" ", b"f": b" "}
 
 
@@ -78,24 +84,16 @@ def _unescaped(raw: bytes) -> bytes:
     if b"\\" not in raw:
         return raw
     try:
-        if b"\\u" in raw:
+        if present(_CODE_POINT, raw):
             if 128 * raw.count(b"\\u", 0, _SAMPLE) > min(len(raw), _SAMPLE):
                 plain = raw if raw.isascii() else raw.decode("utf-8", "replace").encode("ascii", "backslashreplace")
                 return _utf8(plain.decode("unicode_escape", "replace")).replace(b"\\/", b"/")
-            raw = _UNICODE.sub(_code_points, raw)
+            marked = raw.replace(b"\\\\", _PAIR)
+            raw = _UNICODE.sub(lambda match: _code(match.group()), marked).replace(_PAIR, b"\\\\")
         text: bytes = codecs.escape_decode(raw, "ignore")[0]
     except (ValueError, DeprecationWarning):
         return _ESCAPE.sub(_character, raw)
-    return text.replace(b"\\/", b"/") if b"\\/" in text else text
-
-
-def _code_points(match: re.Match[bytes]) -> bytes:
-    raw, start = match.string, match.start()
-    before = start
-    while before and raw[before - 1] == _BACKSLASH:
-        before -= 1
-    # A backslash that is escaped itself begins no escape before the next layer.
-    return match.group() if (start - before) % 2 else _code(match.group())
+    return text.replace(b"\\/", b"/") if present(_SLASH, text) else text
 
 
 @lru_cache(maxsize=1 << 14)
@@ -120,23 +118,39 @@ def _base64(text: bytes) -> bytes:
     """Return what the blocks of base64 in a text say, where that is text, a block a line."""
     found = []
     runs = text.translate(_RUNS)
-    start = runs.find(_LEAST)
-    while start >= 0:
-        end = _end(runs, start)
+    done = 0
+    for start, end in _long(runs):
+        if start < done:
+            continue
         block = text[start:end]
         while end - start >= _LINE and (broken := _BREAK.match(text, end)):
             start, end = broken.end(), _end(runs, broken.end())
             block += text[start:end]
+        done = end
         if not (block.islower() or block.isupper() or block.isdigit()):
             decoded = _decoded(block)
             if 2 * len(decoded.translate(None, _PRINTED)) <= len(decoded):
                 found.append(decoded)
-        start = runs.find(_LEAST, end)
     return b"\n".join(found)
 
 
+def _long(runs: bytes) -> list[tuple[int, int]]:
+    """Return (start, end) of the runs of at least 20: of 15 bytes, the least that is decoded."""
+    within = np.frombuffer(runs, np.uint8)
+    for further in (1, 2, 4, 8, 4):
+        within = within[:-further] & within[further:]
+    # Places from which a run goes on for 20. As booleans they are found eight times faster.
+    places = np.flatnonzero(within.view(bool))
+    if not len(places):
+        return []
+    gaps = np.flatnonzero(places[1:] != places[:-1] + 1)
+    starts = [int(places[0]), *places[gaps + 1].tolist()]
+    ends = [*(places[gaps] + 20).tolist(), int(places[-1]) + 20]
+    return list(zip(starts, ends, strict=True))
+
+
 def _end(runs: bytes, start: int) -> int:
-    end = runs.find(b" ", start)
+    end = runs.find(b"\0", start)
     return len(runs) if end < 0 else end
 
 

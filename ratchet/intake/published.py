@@ -140,17 +140,7 @@ def everything(store: Store, newest: list[BatchManifest]) -> list[BatchManifest]
 
 def settled(store: Store, tenant: str, look: Callable[[str | None], _Found]) -> _Found:
     """Return what `look` finds from the newest manifest; where the chain is rewritten meanwhile, it looks again."""
-    place = pointer(tenant)
-    head = store.pointer(place)
-    for _ in range(_ATTEMPTS):
-        try:
-            return look(head)
-        except IntegrityError:
-            # An erasure moves the pointer first and then deletes what it no longer leads to.
-            head, seen = store.pointer(place), head
-            if head == seen:
-                raise
-    return look(head)
+    return store.settled(pointer(tenant), look, f"the data of {tenant} was being read")
 
 
 def content(store: Store, file: StoredFile) -> bytes:

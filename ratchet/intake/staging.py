@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ratchet.contracts.canonical import digest
 from ratchet.intake import tables
 from ratchet.intake.digests import DigestSet, packed
+from ratchet.intake.handover import FiledPart, Tables
 from ratchet.intake.published import changed
 from ratchet.intake.rows import QUARANTINE_COLUMNS, table
 from ratchet.intake.sealed import Key
@@ -20,47 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ratchet.intake.digests import Digests
-
-Tables = tuple["pa.Table", "pa.Table", "pa.Table"]
-"""Trajectories, index and events."""
-
-
-def fresh_rows(digests: Digests, seen: Digests) -> Digests:
-    """Return which rows are new: not seen, and the first of their digest in the block."""
-    import numpy as np
-
-    first = np.zeros(len(digests), dtype=bool)
-    first[np.unique(digests, return_index=True)[1]] = True
-    kept: Digests = first & ~seen
-    return kept
-
-
-def select(found: Tables, kept: Digests) -> Tables:
-    """Return the chosen rows of trajectories and index, and their events."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    trajectories, index, events = found
-    if kept.all():
-        return found
-    mask = pa.array(kept)
-    chosen = index.filter(mask)
-    events = events.filter(pc.is_in(events["digest"], value_set=chosen["digest"].combine_chunks()))
-    if len(set(index["digest"].to_pylist())) < len(index):
-        events = _each_once(events)
-    return trajectories.filter(mask), chosen, events
-
-
-def _each_once(events: pa.Table) -> pa.Table:
-    """Drop the events of the second of two equal records."""
-    seen: set[tuple[Any, ...]] = set()
-    places = []
-    names = ("digest", "step_id", "kind", "position")
-    for place, key in enumerate(zip(*(events[name].to_pylist() for name in names), strict=True)):
-        if key not in seen:
-            seen.add(key)
-            places.append(place)
-    return events.take(places)
 
 
 @dataclass(frozen=True)
@@ -90,14 +51,28 @@ class Staged:
         digest_of = {kind: tables.local_digest(path) for kind, path in files.items()}
         return cls(number, files, digest_of, {kind: len(content) for kind, content in made.items()}, digests)
 
+    @classmethod
+    def adopted(cls, part: FiledPart, folder: Path, number: int) -> Staged:
+        """Take over the files of a part, and write its index beside them."""
+        made = {kind: folder / f"{kind}-{number}.parquet" for kind in ("trajectories", "index", "events")}
+        os.replace(part.trajectories.path, made["trajectories"])
+        os.replace(part.events.path, made["events"])
+        tables.write(part.index, made["index"])
+        digest_of = {"trajectories": part.trajectories.digest, "events": part.events.digest}
+        rows_of = {"trajectories": part.trajectories.rows, "index": len(part.index), "events": part.events.rows}
+        digest_of["index"] = tables.local_digest(made["index"])
+        return cls(number, made, digest_of, rows_of, packed(part.index["digest"]))
+
     def without(self, known: DigestSet, folder: Path) -> Staged | None:
-        """Return it without the trajectories that are known; None where nothing is left."""
+        """Return it without the trajectories that are known; None where nothing is left, of its files neither."""
         import pyarrow.parquet as pq
 
         kept = ~known.seen(self.digests)
         if kept.all():
             return self
         if not kept.any():
+            for path in self.files.values():
+                path.unlink()
             return None
         trajectories, index, events = (pq.read_table(self.files[kind]) for kind in ("trajectories", "index", "events"))
         chosen = index.filter(kept)["digest"].combine_chunks()

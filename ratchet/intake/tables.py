@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 GROUP_BYTES = 2 << 20
 """Size of a row group before compression, about: what a reader of a few rows must hold at once."""
 _BUFFER_ROWS = 1 << 16
+_DIFFERENT = ("digest", "document", "content", "text", "arguments", "call_id")
+"""Columns whose values are nearly all different, or long: a dictionary of them costs time and saves no room."""
 
 
 def write(table: pa.Table, path: Path) -> None:
     """Write a table as a Parquet file. The same rows give the same bytes, however the table was put together."""
     import pyarrow.parquet as pq
 
-    table = table.combine_chunks()
     rows = max(1, min(len(table), len(table) * GROUP_BYTES // max(1, table.nbytes)))
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         path,
+        table.schema,
         compression="zstd",
-        row_group_size=rows,
-        use_dictionary=[name for name in table.column_names if name not in ("digest", "document", "content")],
+        use_dictionary=[name for name in table.column_names if name not in _DIFFERENT],
         write_statistics=["digest"] if "digest" in table.column_names else False,
-    )
+    ) as file:
+        # Put together group by group: memory that was used just before is far cheaper than as much again.
+        for start in range(0, len(table), rows):
+            file.write_table(table.slice(start, rows).combine_chunks(), row_group_size=rows)
 
 
 def write_all(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> int:

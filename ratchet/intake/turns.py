@@ -8,6 +8,7 @@ two records, one for each side, that come in together or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json, digest
@@ -99,7 +100,7 @@ def rows_of(data: bytes, convert: Callable[[Value], list[Record]]) -> Iterator[R
         except Unreadable as error:
             yield Rejected(item.number, item.offset, item.raw, error.code, error.reason)
             continue
-        yield from records
+        yield from (replace(record, text=item.text) for record in records)
 
 
 def tools_in(body: dict[str, Any], anomalies: list[str]) -> list[dict[str, Any]] | None:

@@ -30,7 +30,9 @@ def trajectory_of(record: Record, *, tenant: str, grant_id: str) -> Trajectory:
         if record.claims.get(field, own) != own:
             raise Unreadable(f"foreign_{field}", f"it claims another {field} than the one it is ingested under")
     earlier = record.claims.get("anomalies", [])
-    found = sorted({*record.anomalies, *(item for item in earlier if isinstance(item, str))})
+    # What is no list of texts is left as it is, to be refused.
+    sound = isinstance(earlier, list) and all(isinstance(item, str) for item in earlier)
+    found = sorted({*record.anomalies, *earlier}) if sound else earlier
     claims = {**record.claims, "tenant": tenant, "grant_id": grant_id, "anomalies": found}
     try:
         extra = RatchetExtra.model_validate_json(json.dumps(claims), strict=True)

@@ -89,11 +89,27 @@ class Ledger:
 
     def has_head(self, head: str) -> bool:
         """Whether `head` is, or once was, the head of this very chain."""
-        wanted, at = bytes.fromhex(head), -1
-        while (at := self._digests.find(wanted, at + 1)) >= 0:
-            if at % 32 == 0:
-                return True
-        return head == GENESIS
+        return self._position(head) is not None
+
+    def as_of(self, grant_id: str, head: str, at: datetime) -> Right:
+        """Return the right as it was seen when `head` was the head: lines appended since, whatever their time, do not
+        count. Raises IntegrityError where `head` never was the head of this chain.
+        """
+        known = self._lines_at(head)
+        row = self._row(grant_id)
+        return fold(grant_id, self._read([place for place in row.lines if place[1] < known] if row else []), at)
+
+    def raw_lines(self) -> Iterator[tuple[bytes, Event]]:
+        """Every line with its newline, and its event: for an excerpt. Raises IntegrityError naming a bad line."""
+        previous = GENESIS
+        with open(self.path, "rb") as file:
+            for seq in range(len(self)):
+                raw = file.readline()
+                try:
+                    previous, event = decode(raw, seq, previous)
+                except Broken as error:
+                    raise self._broken(seq + 1, str(error)) from None
+                yield raw, event
 
     def grants(self, tenant: str | None = None) -> list[str]:
         """Return the ids of all grants, or of those of a tenant, sorted."""
@@ -184,6 +200,22 @@ class Ledger:
         with contextlib.suppress(OSError):
             made.save(self.path.parent, self.path.stem)
         self._snapshot, self._rows = made, {}
+
+    def _position(self, head: str) -> int | None:
+        """Number of lines when `head` was the head."""
+        wanted, at = bytes.fromhex(head), -1
+        while (at := self._digests.find(wanted, at + 1)) >= 0:
+            if at % 32 == 0:
+                return at // 32 + 1
+        return 0 if head == GENESIS else None
+
+    def _lines_at(self, head: str) -> int:
+        known = self._position(head)
+        if known is None:
+            raise IntegrityError(
+                f"{self.path}", seen=head, rule="this must once have been the head of the ledger", remedy=RESTORE
+            )
+        return known
 
     def _row(self, grant_id: str) -> Row | None:
         return self._rows.get(grant_id) or (self._snapshot.row(grant_id) if self._snapshot else None)

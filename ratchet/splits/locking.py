@@ -92,20 +92,22 @@ def root_of(splits: Mapping[SplitName, Entries], left_out: Entries) -> str:
     return digest({**{name: splits[name] for name in SPLITS}, "left_out": left_out})
 
 
-def verify(lock: SplitLock, tasks: Iterable[Task]) -> dict[str, Task]:
+def verify(lock: SplitLock, tasks: Iterable[Task], among: Sequence[SplitName] = SPLITS) -> dict[str, Task]:
     """Compare the environment's tasks with the lock, and return them by id.
 
     Args:
         lock: the lock in force.
         tasks: every task of the environment; the surplus that the lock left out may be absent. Tasks that were
             withdrawn may be there, are not returned and thus never used.
+        among: the splits that `tasks` are of, where a process is given those of some splits alone.
 
     Raises:
-        SplitError: a task is changed, missing, added or double, or the lock's root does not match its lines.
+        SplitError: a task is changed, missing, added, double or of another split, or the lock's root does not match its
+            lines.
     """
     if root_of({name: lock.split(name) for name in SPLITS}, lock.left_out) != lock.root:
         raise SplitError("split lock", seen=lock.root, rule="its root must match its lines", remedy="lock anew")
-    pinned = {task_id: (name, value) for name in SPLITS for task_id, value in lock.split(name)}
+    pinned = {task_id: (name, value) for name in among for task_id, value in lock.split(name)}
     surplus = {task_id: ("surplus", value) for task_id, value in lock.left_out}
     known: dict[str, tuple[str, str]] = {**pinned, **surplus}
     withdrawn = {one.task_id for one in lock.withdrawn}
@@ -138,9 +140,11 @@ def verify(lock: SplitLock, tasks: Iterable[Task]) -> dict[str, Task]:
     return seen
 
 
-def select(lock: SplitLock, tasks: Iterable[Task], split: SplitName) -> tuple[Task, ...]:
-    """Verify the environment's tasks and return those of one split, in the lock's order. Raises SplitError."""
-    known = verify(lock, tasks)
+def select(
+    lock: SplitLock, tasks: Iterable[Task], split: SplitName, among: Sequence[SplitName] = SPLITS
+) -> tuple[Task, ...]:
+    """Verify the environment's tasks and return those of one split, in the lock's order. Raises as `verify`."""
+    known = verify(lock, tasks, among)
     return tuple(known[task_id] for task_id, _ in lock.split(split))
 
 

@@ -10,14 +10,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 
 from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.errors import ConflictError, IntegrityError, StoreError
+
+ATTEMPTS = 100
+"""How often something is tried again where others keep moving the pointer that it goes by."""
+T = TypeVar("T")
 
 
 class Finding(NamedTuple):
@@ -111,6 +117,35 @@ class Store(ABC):
     @abstractmethod
     def swap(self, name: str, expected: str | None, value: str) -> None:
         """Move a pointer from `expected` to `value`. Raises ConflictError where it no longer is `expected`."""
+
+    def settled(self, pointer: str, act: Callable[[str | None], T], what: str) -> T:
+        """Return what `act` makes of the value of a pointer; where another moves the pointer meanwhile, it acts anew.
+
+        Whoever moved it may have deleted what was being read, or written, for the value before: what `act` runs into
+        counts only where the pointer still has that value.
+
+        Args:
+            pointer: its name.
+            act: is given the value, reads what it leads to, and may itself `swap` it.
+            what: what is being done, for the error.
+
+        Raises:
+            ConflictError: the pointer moved during every attempt.
+        """
+        for attempt in range(ATTEMPTS):
+            value = self.pointer(pointer)
+            try:
+                return act(value)
+            except (ConflictError, IntegrityError, FileNotFoundError) as error:
+                if not isinstance(error, ConflictError) and self.pointer(pointer) == value:
+                    raise
+            # Drawn at random, so that writers do not stay in step.
+            time.sleep(random.uniform(0, 0.01 * min(attempt, 20)))
+        raise ConflictError(
+            pointer,
+            rule=f"it moved {ATTEMPTS} times while {what}",
+            remedy="do it again when the other writers are done",
+        )
 
     @abstractmethod
     def publish_folder(self, local: Path, name: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ratchet.errors import ConflictError, IntegrityError
 from ratchet.store.base import Store
+from ratchet.store.heldout import KEY, HomeLocalStore, Vault
 from ratchet.store.local import LocalStore
 
 VARIABLE = "RATCHET_STORE"
@@ -22,12 +23,13 @@ LOCAL = "store"
 CACHE = Path("cache", "store")
 
 
-def open_store(home: Path, *, remember: bool = True) -> Store:
+def open_store(home: Path, *, remember: bool = True, training: bool = False) -> Store:
     """Open the store of a home folder.
 
     Args:
         home: the home folder.
         remember: keep the place for later, where it is named for the first time; a mere look at it does not.
+        training: the store is for training code, and refuses what is held out; see `ratchet.store.heldout`.
 
     Raises:
         ConflictError: `RATCHET_STORE` names another store than the one that this home was made with.
@@ -44,21 +46,21 @@ def open_store(home: Path, *, remember: bool = True) -> Store:
             rule=f"the home {home} keeps its store at {place}",
             remedy=f"unset {VARIABLE}, or give another --home",
         )
-    store = _open(place, home)
+    store = _open(place, home, None if training else Vault(home / KEY))
     if remember and known is None and place != str(home / LOCAL):
         # A place that is mistyped or unfit is not remembered.
         store.prove()
         if not LocalStore(home).create(FILE, json.dumps({"store": place}).encode()):
-            return open_store(home)
+            return open_store(home, training=training)
     return store
 
 
-def _open(place: str, home: Path) -> Store:
+def _open(place: str, home: Path, vault: Vault | None) -> Store:
     if not place.startswith("s3://"):
-        return LocalStore(place)
-    from ratchet.store.s3 import S3Store
+        return HomeLocalStore(place, vault=vault)
+    from ratchet.store.guarded_s3 import HomeS3Store
 
-    return S3Store(place, cache=home / CACHE)
+    return HomeS3Store(place, cache=home / CACHE, vault=vault)
 
 
 def _plain(place: str) -> str:

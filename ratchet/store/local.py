@@ -74,7 +74,7 @@ class LocalStore(Store):
 
     def read(self, name: str) -> bytes:
         """Return the bytes of the file."""
-        with self.open(name) as handle:
+        with LocalStore.open(self, name) as handle:
             return handle.read()
 
     def open(self, name: str) -> BinaryIO:
@@ -93,8 +93,8 @@ class LocalStore(Store):
         """Copy to a temporary file and link that, as `create` does."""
         path = self._ready(name)
         handle, temporary = tempfile.mkstemp(prefix=f".write-{path.name}-", dir=path.parent)
-        with os.fdopen(handle, "wb") as file, source.open("rb") as content:
-            shutil.copyfileobj(content, file, 1 << 20)
+        with os.fdopen(handle, "wb") as file:
+            shutil.copyfile(source, temporary)  # inside the kernel, where it can be
             _settle(file)
         return _link(temporary, path)
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.contracts.manifest import Manifest, load_manifest, read_overrides
+from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.manifest_file import load_manifest, read_overrides
 from ratchet.errors import ManifestError
 
 REFERENCE = Path(__file__).resolve().parents[2] / "experiments" / "repair.yaml"

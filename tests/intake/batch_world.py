@@ -7,10 +7,11 @@ from intake_world import NOW, trajectory
 
 from ratchet.contracts.canonical import canonical_json, digest_bytes
 from ratchet.contracts.trajectory import Trajectory
-from ratchet.intake.batch import BatchWriter, Part
+from ratchet.intake.batch import BatchWriter
+from ratchet.intake.handover import Part
 from ratchet.intake.keys import Keys
 from ratchet.intake.published import Source
-from ratchet.intake.rows import INDEX_COLUMNS, TRAJECTORY_COLUMNS, EventRows, index_row, table
+from ratchet.intake.rows import INDEX_COLUMNS, TRAJECTORY_COLUMNS, EventRows, event_rows, index_row, table
 from ratchet.store import Store
 
 PHRASE = "the heron never lands twice"
@@ -29,15 +30,12 @@ def rejected(text: str) -> dict:
 
 def part(logs: Iterable[Trajectory], quarantine: Iterable[dict] = ()) -> Part:
     """What a worker would make of these logs."""
-    items = [(log.digest, log) for log in logs]
+    items = [(log.digest, log.model_dump(mode="json", exclude_none=True)) for log in logs]
     place = {"source": "x", "offset": 0, "format": "atif"}
-    documents = [
-        {"digest": name, "document": canonical_json(log.model_dump(mode="json", exclude_none=True))}
-        for name, log in items
-    ]
+    documents = [{"digest": name, "document": canonical_json(log)} for name, log in items]
     events = EventRows()
     for name, log in items:
-        events.add(log, name)
+        events.add(event_rows(log), name)
     return Part(
         table(documents, TRAJECTORY_COLUMNS),
         table([index_row(log, name, place, NOW) for name, log in items], INDEX_COLUMNS),

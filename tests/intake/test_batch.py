@@ -213,7 +213,7 @@ def test_racing_writers_bring_every_record_once(home, kind, monkeypatch):
 
 
 def test_a_lost_race_is_bounded(home, monkeypatch):
-    monkeypatch.setattr(batch_module, "_ATTEMPTS", 3)
+    monkeypatch.setattr("ratchet.store.base.ATTEMPTS", 3)
 
     def lost(*_):
         raise ConflictError("acme/refs/trajectories", rule="it moved", remedy="again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from intake_world import world
 from span_files import SAMPLES, answers, only, read_sample, talk
 
 from ratchet.contracts.trajectory import ContentPart
@@ -311,3 +312,13 @@ def test_an_export_of_another_shape_is_rejected_whole():
 def test_spans_without_any_of_the_conventions_are_not_recognised():
     data = b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "a1", "spanId": "b1", "name": "GET /"}]}]}]}'
     assert recognise(data, "x.json") == []
+
+
+@pytest.mark.parametrize(
+    "export", ['{"resourceSpans": [[1]]}', '{"resourceSpans": [{"scopeSpans": [2]}]}', '{"resourceSpans": [{}]}']
+)
+def test_an_export_without_a_span_is_set_aside_and_not_passed_over(tmp_path, export):
+    home = world(tmp_path)
+    report = home.ingest(home.land("export.json", export.encode()), format="otel_genai")
+    assert report.stored == 0
+    assert report.reasons == {"not_otlp": 1}

@@ -238,9 +238,7 @@ def test_readers_and_publishers_that_race_an_erasure_are_served(home):
 
 
 def test_an_erasure_that_always_loses_says_so_and_has_erased_nothing(home, monkeypatch):
-    from ratchet.intake import erase as module
-
-    monkeypatch.setattr(module, "_ATTEMPTS", 2)
+    monkeypatch.setattr("ratchet.store.base.ATTEMPTS", 2)
 
     def lost(*_):
         raise ConflictError("acme/refs/trajectories", rule="it moved", remedy="again")

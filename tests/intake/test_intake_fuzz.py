@@ -13,7 +13,7 @@ from mutations import mutated, samples
 from ratchet.intake import index, published, records, tables, trajectories
 from ratchet.intake.formats import formats
 from ratchet.intake.read import quarantined
-from ratchet.intake.rows import EVENT_COLUMNS, EventRows, schema
+from ratchet.intake.rows import EVENT_COLUMNS, EventRows, event_rows, schema
 from ratchet.rights import authorise
 
 READERS = sorted(formats())
@@ -41,7 +41,7 @@ def whole(home):
     steps = dict(zip(frame["digest"], frame["steps"] + frame["copied_steps"], strict=True))
     for item in found:
         expected = EventRows()
-        expected.add(item, item.digest)
+        expected.add(event_rows(item.model_dump(mode="json", exclude_none=True)), item.digest)
         assert by_digest[item.digest] == expected.table().to_pylist()
         assert steps[item.digest] == len(item.steps)
     return frame, quarantined(home.store, chain)

@@ -19,13 +19,9 @@ from ratchet.store.s3 import S3Store
 
 
 @pytest.fixture
-def home(s3_place, tmp_path):
+def home(s3_versioned_place, tmp_path):
     """A home whose store is on a bucket that keeps versions."""
-    found = world(tmp_path)._replace(store=S3Store(s3_place, cache=tmp_path / "cache/store"))
-    call = found.store.bucket.call
-    call("put_bucket_versioning", "", VersioningConfiguration={"Status": "Enabled"})
-    yield found
-    call("put_bucket_versioning", "", VersioningConfiguration={"Status": "Suspended"})
+    return world(tmp_path)._replace(store=S3Store(s3_versioned_place, cache=tmp_path / "cache/store"))
 
 
 def traces(store):

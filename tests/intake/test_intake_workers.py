@@ -5,13 +5,15 @@ import json
 import multiprocessing
 import os
 import signal
+import struct
+import subprocess
 import sys
 
 import pytest
 from intake_world import chat, world
 
 from ratchet.errors import IntakeError
-from ratchet.intake import cutting, index, judging
+from ratchet.intake import crew, cutting, index, judging
 from ratchet.intake.published import chain
 from ratchet.intake.records import Rejected
 
@@ -53,6 +55,25 @@ def test_what_comes_in_does_not_depend_on_the_number_of_processes(home, tmp_path
     assert together.workers == 2
 
 
+def test_what_comes_in_does_not_depend_on_how_much_is_held_at_a_time(home, tmp_path_factory, monkeypatch):
+    together = home.ingest(workers=1)
+    monkeypatch.setattr(judging, "DECODED_BYTES", 300)
+    monkeypatch.setattr(judging, "GROUP_BYTES", 900)
+    other = land(world(tmp_path_factory.mktemp("other")))
+    apart = other.ingest(workers=1)
+    names = {"batch", "batches", "seconds"}
+    assert apart.model_dump(exclude=names) == together.model_dump(exclude=names)
+    frames = [index(one.store, "acme").drop(columns=["ingested_at", "batch"]) for one in (home, other)]
+    assert frames[0].equals(frames[1])
+
+
+def test_a_worker_loads_no_pandas_and_leaves_it_to_others():
+    steps = "import sys; from ratchet.intake.crew import _leave_pandas_out as out; out(); import pyarrow as pa; "
+    check = "pa.array(['a']); assert 'pandas' not in sys.modules; import pandas; print(len(pandas.Series([1])))"
+    done = subprocess.run([sys.executable, "-c", steps + check], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
 def test_a_worker_that_dies_is_one_clear_error_and_the_rerun_completes(home):
     def kill(_):
         for child in multiprocessing.active_children():
@@ -63,6 +84,26 @@ def test_a_worker_that_dies_is_one_clear_error_and_the_rerun_completes(home):
     assert home.store.names("acme") == []
     assert list((home.home / "scratch" / "intake" / "acme" / "g").iterdir()) == []
     assert home.ingest(workers=1).stored == 200
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_answer_is_seen_as_well(home, monkeypatch):
+    pools = []
+
+    class Kept(crew.ProcessPoolExecutor):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            pools.append(self)
+
+    def kill(_):
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGKILL)
+        # What a worker leaves that is killed while it writes: the length of its answer, and the first byte.
+        os.write(pools[-1]._result_queue._writer.fileno(), struct.pack("!i", 1000) + b"x")
+
+    monkeypatch.setattr(crew, "ProcessPoolExecutor", Kept)
+    with pytest.raises(IntakeError, match="a worker process of the intake: it must not end before its work is done"):
+        home.ingest(workers=2, progress=kill)
+    assert multiprocessing.active_children() == []
 
 
 def test_ctrl_c_stops_the_workers_and_leaves_nothing_half(home):

@@ -151,7 +151,7 @@ def test_the_fast_decoder_gives_what_the_strict_one_gives(scraps, between):
     inner = json.dumps({"a": scraps[0]})
     fast = [list(values(data)), list(values(Lines(data))), decode_sound(scraps[0]), decode_sound(inner)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsontext, "_sound", lambda raw: jsontext._UNSOUND)
+        patch.setattr(jsontext, "sound", lambda raw: None)
         strict = [list(values(data)), list(values(Lines(data))), decode_sound(scraps[0]), decode_sound(inner)]
     assert repr(fast) == repr(strict)
     assert [getattr(item, "value", None) for item in fast[0]] == [getattr(item, "value", None) for item in strict[0]]

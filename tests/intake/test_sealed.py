@@ -2,6 +2,7 @@
 
 import os
 import stat
+from io import BytesIO
 
 import pytest
 from intake_world import NOW
@@ -65,11 +66,18 @@ def test_a_changed_object_is_noticed(key, change):
     plain = os.urandom(2 * FRAME_BYTES + 100)
     with pytest.raises(IntegrityError, match=r"acme/raw/x: a sealed object must be whole"):
         key.unseal_bytes(change(sealed(key, plain)), digest_bytes(plain), "acme/raw/x")
+    with pytest.raises(IntegrityError, match=r"acme/raw/x: a sealed object must be whole"):
+        key.verify(BytesIO(change(sealed(key, plain))), digest_bytes(plain), "acme/raw/x")
+
+
+def test_what_was_sealed_is_verified_under_its_own_digest_alone(key):
+    stored = sealed(key, b"x")
+    key.verify(BytesIO(stored), digest_bytes(b"x"), "x")
+    with pytest.raises(IntegrityError, match="must be whole"):
+        key.verify(BytesIO(stored), digest_bytes(b"y"), "x")
 
 
 def test_no_frame_of_a_changed_object_is_handed_out_before_it_is_verified(key):
-    from io import BytesIO
-
     plain = os.urandom(2 * FRAME_BYTES)
     stored = bytearray(sealed(key, plain))
     stored[HEADER + FRAME + 5] ^= 1

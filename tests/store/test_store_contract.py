@@ -115,6 +115,30 @@ def test_a_counter_by_compare_and_swap_loses_no_step(store: Store) -> None:
     assert store.pointer("count") == "20"
 
 
+def test_what_goes_by_a_pointer_is_done_anew_where_it_moved_and_fails_where_it_did_not(store: Store) -> None:
+    store.swap("ref", None, "0")
+    seen: list[str | None] = []
+
+    def act(value: str | None) -> str:
+        seen.append(value)
+        if value == "0":
+            store.swap("ref", "0", "1")
+            raise IntegrityError("x", rule="it was deleted meanwhile", remedy="")
+        if value == "1":
+            store.swap("ref", "1", "2")
+            store.swap("ref", "1", "3")
+        return f"done from {value}"
+
+    assert store.settled("ref", act, "it was tried") == "done from 2"
+    assert seen == ["0", "1", "2"]
+
+    def broken(value: str | None) -> None:
+        raise IntegrityError("y", rule="it is damaged", remedy="restore it")
+
+    with pytest.raises(IntegrityError, match="y: it is damaged"):
+        store.settled("ref", broken, "it was tried")
+
+
 def test_a_swap_from_what_no_longer_is_names_both_values(store: Store) -> None:
     store.swap("ref", None, "a")
     with pytest.raises(ConflictError, match=r"ref is 'a'.*expected to be 'b'"):

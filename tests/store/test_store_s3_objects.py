@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,12 +32,9 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def versioned(store: S3Store) -> Iterator[S3Store]:
-    """The same bucket while it keeps versions."""
-    call = store.bucket.call
-    call("put_bucket_versioning", "", VersioningConfiguration={"Status": "Enabled"})
-    yield store
-    call("put_bucket_versioning", "", VersioningConfiguration={"Status": "Suspended"})
+def versioned(s3_versioned_place: str, tmp_path: Path) -> S3Store:
+    """A store in a bucket that keeps versions."""
+    return S3Store(s3_versioned_place, cache=tmp_path / "cache")
 
 
 def traces(store: S3Store) -> list[str]:

@@ -12,11 +12,10 @@ Reference".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from ratchet.intake.jsontext import Value, values
+from ratchet.intake.jsontext import Value
 from ratchet.intake.messages import tools_of
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
@@ -25,6 +24,7 @@ from ratchet.intake.spans.chat import alternatives_of, beside_messages, messages
 from ratchet.intake.spans.content import result_content
 from ratchet.intake.spans.model import Kind, Span, decoded, instant, metrics_of, name_or_none
 from ratchet.intake.spans.openinference import tool_answer
+from ratchet.intake.spans.pages import spans_in
 
 TITLE = "Langfuse exports (traces with observations; pages; rows of observations or traces)"
 LINES = False
@@ -73,7 +73,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per trace."""
-    return records_of(_spans(data), "langfuse")
+    return records_of(spans_in(data, _page, _entry), "langfuse")
 
 
 def _is_trace(keys: dict[str, str]) -> bool:
@@ -87,25 +87,10 @@ def _is_observation(keys: dict[str, str]) -> bool:
     return bool(trace and start) and kind in _TYPES and "id" in keys
 
 
-def _spans(data: bytes) -> Iterator[Span | Rejected]:
-    for item in values(data):
-        if isinstance(item, Rejected):
-            yield item
-            continue
-        for entry in _entries(item.value):
-            raw = item.raw if entry is item.value else json.dumps(entry, ensure_ascii=False).encode()
-            try:
-                yield from _entry(entry, raw, item)
-            except Unreadable as error:
-                yield Rejected(item.number, item.offset, raw, error.code, error.reason)
-
-
-def _entries(value: dict[str, Any]) -> list[Any]:
-    """Return the traces and observations of a value, which may be a page or a session of them."""
-    for holder in ("data", "traces"):
-        if isinstance(value.get(holder), list) and "observations" not in value:
-            return list(value[holder])
-    return [value]
+def _page(value: dict[str, Any]) -> Any:
+    """Return the traces and observations of a value that is a page or a session of them."""
+    holders = ("data", "traces") if "observations" not in value else ()
+    return next((value[holder] for holder in holders if isinstance(value.get(holder), list)), None)
 
 
 def _entry(entry: Any, raw: bytes, item: Value) -> list[Span]:

@@ -10,11 +10,10 @@ Source: langchain-ai/langsmith-sdk, python/langsmith/schemas.py; LangSmith docs,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from ratchet.intake.jsontext import Value, values
+from ratchet.intake.jsontext import Value
 from ratchet.intake.records import Record, Rejected, Unreadable
 from ratchet.intake.sniff import roots
 from ratchet.intake.spans.assembly import records_of
@@ -22,6 +21,7 @@ from ratchet.intake.spans.chat import alternatives_of, beside_messages, messages
 from ratchet.intake.spans.content import result_content
 from ratchet.intake.spans.model import Kind, Span, decoded, instant, metrics_of, name_or_none
 from ratchet.intake.spans.openinference import tool_answer
+from ratchet.intake.spans.pages import spans_in
 
 TITLE = "LangSmith exports (runs, pages of runs, trees of runs)"
 LINES = False
@@ -56,21 +56,11 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per trace."""
-    return records_of(_spans(data), "langsmith")
+    return records_of(spans_in(data, _page, lambda run, raw, item: _tree(run, None, raw, item)), "langsmith")
 
 
-def _spans(data: bytes) -> Iterator[Span | Rejected]:
-    for item in values(data):
-        if isinstance(item, Rejected):
-            yield item
-            continue
-        page = item.value.get("runs") if "run_type" not in item.value else None
-        for run in page if isinstance(page, list) else [item.value]:
-            raw = item.raw if run is item.value else json.dumps(run, ensure_ascii=False).encode()
-            try:
-                yield from _tree(run, None, raw, item)
-            except Unreadable as error:
-                yield Rejected(item.number, item.offset, raw, error.code, error.reason)
+def _page(value: dict[str, Any]) -> Any:
+    return value.get("runs") if "run_type" not in value else None
 
 
 def _tree(run: Any, above: Span | None, raw: bytes, item: Value) -> list[Span]:

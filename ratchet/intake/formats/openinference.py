@@ -8,18 +8,19 @@ reads both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from typing import Any
 
 from ratchet.intake.formats.otel_genai import MARKS as GENAI
 from ratchet.intake.formats.otel_genai import is_otlp
-from ratchet.intake.jsontext import values
-from ratchet.intake.records import Record, Rejected, Unreadable
+from ratchet.intake.jsontext import Value
+from ratchet.intake.records import Record, Rejected
 from ratchet.intake.sniff import HEAD_BYTES, roots
 from ratchet.intake.spans import openinference
 from ratchet.intake.spans.assembly import records_of
 from ratchet.intake.spans.model import Span
 from ratchet.intake.spans.otlp import spans_of
+from ratchet.intake.spans.pages import spans_in
 
 TITLE = "OpenInference spans (OTLP/JSON; Phoenix rows, API pages and data frames as JSON)"
 LINES = False
@@ -48,7 +49,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(data: bytes, source: str) -> Iterator[Record | Rejected]:
     """Yield one record per trace."""
-    spans = _exported(data) if is_otlp(data[:HEAD_BYTES]) else _rows(data)
+    spans = _exported(data) if is_otlp(data[:HEAD_BYTES]) else spans_in(data, _page, _row)
     return records_of(spans, "openinference")
 
 
@@ -57,15 +58,9 @@ def _exported(data: bytes) -> Iterator[Span | Rejected]:
         yield found if isinstance(found, Rejected) else openinference.span_of(found)
 
 
-def _rows(data: bytes) -> Iterator[Span | Rejected]:
-    for item in values(data):
-        if isinstance(item, Rejected):
-            yield item
-            continue
-        page = item.value.get("data") if "context" not in item.value else None
-        for row in page if isinstance(page, list) else [item.value]:
-            raw = item.raw if row is item.value else json.dumps(row, ensure_ascii=False).encode()
-            try:
-                yield openinference.row_of(row, raw, item)
-            except Unreadable as error:
-                yield Rejected(item.number, item.offset, raw, error.code, error.reason)
+def _page(value: dict[str, Any]) -> Any:
+    return value.get("data") if "context" not in value else None
+
+
+def _row(row: Any, raw: bytes, item: Value) -> list[Span]:
+    return [openinference.row_of(row, raw, item)]

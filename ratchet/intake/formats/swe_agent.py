@@ -88,7 +88,7 @@ def _attempts(item: Value) -> Iterator[Value]:
             about["run"] = {key: value for key, value in info.items() if key not in own or own[key] != value}
             if "history" in body and body["history"] != attempt.get("history"):
                 raise Unreadable("bad_attempt", "the chosen attempt must be the one that the run repeats")
-        yield replace(item, value={**attempt, _RETRY: about}, raw=canonical_json(attempt).encode())
+        yield replace(item, value={**attempt, _RETRY: about}, raw=canonical_json(attempt).encode(), text=None)
 
 
 def _record(item: Value, source: str) -> Record:

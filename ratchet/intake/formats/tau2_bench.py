@@ -99,7 +99,7 @@ def _simulations(item: Value) -> Iterator[Value]:
         raise Unreadable("no_messages", "it holds no simulation: those of a folder are in files of their own")
     tell = _telling(item.value)
     for run in runs:
-        yield tell(replace(item, value=run, raw=canonical_json(run).encode()))
+        yield tell(replace(item, value=run, raw=canonical_json(run).encode(), text=None))
 
 
 def _telling(shared: dict[str, Any]) -> Callable[[Value], Value]:

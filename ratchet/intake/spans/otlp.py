@@ -103,19 +103,19 @@ def _export(item: Value) -> Iterator[OtlpSpan | tuple[OtlpSpan, Event] | Rejecte
     """Yield the spans of one export, and its log records each with a span that stands for theirs."""
     found = False
     for signal, unit, leaves in (("Spans", "scope", "spans"), ("Logs", "scope", "logRecords")):
-        for group in _list(item.value, f"resource{signal}"):
-            found = True
+        for group in _objects(item.value, f"resource{signal}"):
             noted = list(item.anomalies)
             holder = _field(group, "resource")
             resource = _attributes(_field(holder, "attributes"), noted) if isinstance(holder, dict) else {}
             # Before OTLP 0.19 a scope was called an instrumentation library.
-            for part in [*_list(group, f"{unit}{signal}"), *_list(group, f"instrumentationLibrary{signal}")]:
+            for part in [*_objects(group, f"{unit}{signal}"), *_objects(group, f"instrumentationLibrary{signal}")]:
                 about = _field(part, "scope") or _field(part, "instrumentationLibrary")
                 scope = {key: value for key, value in about.items() if key in ("name", "version")} if _is(about) else {}
                 for leaf in _list(part, leaves):
+                    found = True
                     yield from _leaf(leaf, signal, resource, scope, item, noted)
     if not found:
-        reason = "an OTLP export must hold resourceSpans or resourceLogs"
+        reason = "an OTLP export must hold spans or log records, under resourceSpans or resourceLogs"
         yield Rejected(item.number, item.offset, item.raw, "not_otlp", reason)
 
 
@@ -240,6 +240,13 @@ def _list(holder: Any, name: str) -> list[Any]:
     if value is not None and not isinstance(value, list):
         raise Unreadable("not_otlp", f"{name} must be an array")
     return value or []
+
+
+def _objects(holder: Any, name: str) -> list[Any]:
+    listed = _list(holder, name)
+    if not all(map(_is, listed)):
+        raise Unreadable("not_otlp", f"{name} must hold objects")
+    return listed
 
 
 def _is(value: Any) -> TypeGuard[dict[str, Any]]:
