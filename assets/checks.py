@@ -20,8 +20,9 @@ from ratchet.contracts.score import NotComputable
 from ratchet.errors import EvaluationError, IntegrityError, SplitError
 from ratchet.evaluation.format import percent
 from ratchet.intake import index
-from ratchet.loop import affected, data, deciding, judge, judging
+from ratchet.loop import affected, auditing, data, deciding, judge, judging
 from ratchet.release.states import SERVING
+from ratchet.rewards.compose import judge_counts
 from ratchet.rights import Ledger
 from resources.expectations import check_index
 from resources.home import Home
@@ -89,7 +90,7 @@ def reward_audit_passed(context: dg.AssetCheckExecutionContext, home: Home) -> d
     A failure blocks, unless the manifest asks to train on the reward though its audit failed: then it is a warning.
     """
     with home.run(context.partition_key) as run:
-        audit, wanted = data.open_audit(run), run.manifest.reward.train_on_failed_audit
+        audit, wanted = auditing.open_audit(run), run.manifest.reward.train_on_failed_audit
     why = "; ".join(audit.failures) or f"{len(audit.probes)} kinds of probes on {audit.tasks} tasks"
     rows = [probe.model_dump(mode="json") for probe in audit.probes]
     if wanted and not audit.passed:
@@ -103,14 +104,14 @@ def reward_audit_passed(context: dg.AssetCheckExecutionContext, home: Home) -> d
 def kappa_above_floor(context: dg.AssetCheckExecutionContext, home: Home) -> dg.AssetCheckResult:
     """Kappa of judge and experts can be computed, on enough labels, and reaches the floor.
 
-    A failure is a warning where the judge has no weight; where it has, training refuses by itself.
+    A failure is a warning where nothing rests on the judge; where it counts, training refuses by itself.
     """
     with home.run(context.partition_key) as run:
-        section = run.manifest.reward.judge
+        section, counts = run.manifest.reward.judge, judge_counts(run.manifest.reward)
         found = judge.open_calibration(run) if section else None
     if section is None:
         return verdict(True, judge.NONE)
-    severity = dg.AssetCheckSeverity.ERROR if section.weight else dg.AssetCheckSeverity.WARN
+    severity = dg.AssetCheckSeverity.ERROR if counts else dg.AssetCheckSeverity.WARN
     if found is None:
         return verdict(False, "there is no calibration", severity=severity)
     seen, rule = found.agreement, found.rule

@@ -5,7 +5,16 @@ import dagster as dg
 from assets.display import result, scorecard_metadata
 from assets.partitions import experiments
 from assets.splits import split_lock
-from assets.training import baseline_policy, dpo_policy, grpo_policy, sft_policy
+from assets.training import (
+    baseline_policy,
+    dpo_policy,
+    grpo_policy,
+    gspo_policy,
+    harness_policy,
+    orpo_policy,
+    rloo_policy,
+    sft_policy,
+)
 from ratchet.loop import judging
 from resources.home import Home
 
@@ -15,7 +24,17 @@ from resources.home import Home
     group_name="evaluation",
     owners=["team:evaluation"],
     kinds={"jsonl"},
-    deps=[split_lock, baseline_policy, sft_policy, dpo_policy, grpo_policy],
+    deps=[
+        split_lock,
+        baseline_policy,
+        harness_policy,
+        sft_policy,
+        dpo_policy,
+        orpo_policy,
+        grpo_policy,
+        gspo_policy,
+        rloo_policy,
+    ],
     pool="sandbox",
 )
 def heldout_rows(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:

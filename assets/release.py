@@ -11,7 +11,7 @@ from assets.partitions import across, experiments
 from assets.rewards import reward_audit
 from assets.splits import contamination_report
 from ratchet.evaluation.report import MARKS
-from ratchet.loop import affected, deciding
+from ratchet.loop import affected, canary, deciding
 from ratchet.release.rules import RULES
 from resources.home import Home
 from resources.projection import project_run
@@ -60,6 +60,19 @@ def production_policy(context: dg.AssetExecutionContext, home: Home) -> dg.Mater
         "incidents": dg.MetadataValue.md(incidents(shown.incidents)),
     }
     return result(stage, more)
+
+
+@dg.asset(
+    partitions_def=experiments,
+    group_name="release",
+    owners=["team:release"],
+    kinds={"json"},
+    deps=[production_policy],
+)
+def canary_window(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
+    """What live tasks say of the version: both arms in order of arrival, and the verdict of the e-process."""
+    with home.run(context.partition_key) as run:
+        return result(canary.canary_window_stage(run))
 
 
 def _row(rule: Mapping[str, Any]) -> dict[str, Any]:

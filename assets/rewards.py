@@ -8,24 +8,10 @@ from assets.display import intervals, result
 from assets.partitions import across, experiments
 from assets.splits import split_lock
 from ratchet.contracts.score import NotComputable
-from ratchet.loop import data, judge, judge_drift, judge_queue
+from ratchet.loop import auditing, judge, judge_drift, judge_queue
 from ratchet.rewards.calibration.calibrate import JudgeCalibration
+from resources import review_queue
 from resources.home import Home
-
-
-@dg.asset(
-    partitions_def=experiments,
-    group_name="rewards",
-    owners=["team:rewards"],
-    kinds={"json"},
-    deps=[split_lock],
-    pool="sandbox",
-)
-def reward_audit(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
-    """What every honeypot, honest work and doing nothing earn under the reward, on a sample of training tasks."""
-    with home.run(context.partition_key) as run:
-        return result(data.reward_audit(run))
-
 
 RECALIBRATE = "ratchet/recalibrate"
 """Run tag: open the next generation of the judge, and why."""
@@ -51,12 +37,41 @@ def judge_calibration(context: dg.AssetExecutionContext, home: Home) -> dg.Mater
 
 
 @dg.asset(
-    partitions_def=experiments, group_name="rewards", owners=["team:rewards"], kinds={"csv"}, deps=[judge_calibration]
+    partitions_def=experiments,
+    group_name="rewards",
+    owners=["team:rewards"],
+    kinds={"json"},
+    deps=[split_lock, judge_calibration],
+    pool="sandbox",
+)
+def reward_audit(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
+    """What every honeypot, honest work and doing nothing earn under the reward, with the judge where one counts."""
+    with home.run(context.partition_key) as run:
+        return result(auditing.reward_audit(run))
+
+
+@dg.asset(
+    partitions_def=experiments,
+    group_name="rewards",
+    owners=["team:rewards"],
+    kinds={"mlflow", "csv"},
+    deps=[judge_calibration],
 )
 def judge_disagreements(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
-    """Works that judge and experts grade differently, with both reasons: the queue for the experts."""
+    """Works that judge and experts grade differently, with both reasons: a review queue in MLflow, and its answers."""
     with home.run(context.partition_key) as run:
-        return result(judge_queue.judge_disagreements(run))
+        taken = review_queue.take_in(run)
+        stage, shown = judge_queue.judge_disagreements(run), review_queue.show(run)
+    if shown is None:
+        return result(stage)
+    more = {
+        "review queue": shown.link,
+        "waiting": shown.waiting,
+        "answered": shown.answered,
+        "labels taken in": taken.added,
+        "answers refused": "; ".join(taken.refused) or "none",
+    }
+    return result(stage, more)
 
 
 def _calibration_metadata(found: JudgeCalibration, looks: list[judge_drift.Look]) -> dict[str, Any]:

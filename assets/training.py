@@ -26,51 +26,87 @@ from resources.home import Home
     deps=[contamination_report],
 )
 def baseline_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
-    """The incumbent: the base checkpoint in its harness, eligible to be trained."""
+    """The base checkpoint in its harness, eligible to be trained; the incumbent until a version is in production."""
     with home.run(context.partition_key) as run:
         return result(learning.baseline_policy(run))
 
 
-@dg.asset(
-    partitions_def=experiments,
-    group_name="training",
-    owners=["team:training"],
-    kinds={"transformers", "trl"},
-    deps=[baseline_policy, contamination_report, across("trajectories")],
-    pool="trainer",
+LOGGED = [contamination_report, across("trajectories")]
+"""What methods wait for that learn from logs."""
+ACTING = [contamination_report, reward_audit, judge_calibration]
+"""What methods wait for that act."""
+
+
+def _method_asset(
+    method: str,
+    about: str,
+    deps: Sequence[Any],
+    *,
+    name: str | None = None,
+    kinds: Sequence[str] = ("transformers", "trl"),
+) -> dg.AssetsDefinition:
+    """The asset of all candidates that an experiment makes by one method."""
+
+    @dg.asset(
+        name=name or f"{method}_policy",
+        description=about,
+        partitions_def=experiments,
+        group_name="training",
+        owners=["team:training"],
+        kinds=set(kinds),
+        deps=deps,
+        pool="trainer",
+    )
+    def candidates(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
+        with home.run(context.partition_key) as run:
+            return trained(method, learning.train_method(run, method))
+
+    return candidates
+
+
+harness_policy = _method_asset(
+    "harness_search",
+    "A search over what surrounds the weights, on validation cases by a stated rubric; the weights stay.",
+    [baseline_policy, *LOGGED],
+    name="harness_policy",
+    kinds=["optuna"],
 )
-def sft_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
-    """Supervised fine-tuning on authorised, accepted trajectories; the checkpoint is chosen on validation."""
-    with home.run(context.partition_key) as run:
-        return trained("sft", learning.train_method(run, "sft"))
 
-
-@dg.asset(
-    partitions_def=experiments,
-    group_name="training",
-    owners=["team:training"],
-    kinds={"transformers", "trl"},
-    deps=[sft_policy, contamination_report, across("trajectories")],
-    pool="trainer",
+sft_policy = _method_asset(
+    "sft",
+    "Supervised fine-tuning on authorised, accepted trajectories; the checkpoint is chosen on validation.",
+    [harness_policy, *LOGGED],
 )
-def dpo_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
-    """Direct preference optimisation on pairs of trajectories of one task; the checkpoint is chosen on validation."""
-    with home.run(context.partition_key) as run:
-        return trained("dpo", learning.train_method(run, "dpo"))
 
-
-@dg.asset(
-    partitions_def=experiments,
-    group_name="training",
-    owners=["team:training"],
-    kinds={"transformers", "trl"},
-    deps=[sft_policy, contamination_report, reward_audit, judge_calibration],
-    pool="trainer",
+dpo_policy = _method_asset(
+    "dpo",
+    "Direct preference optimisation on pairs of trajectories of one task; the checkpoint is chosen on validation.",
+    [sft_policy, *LOGGED],
 )
-def grpo_policy(context: dg.AssetExecutionContext, home: Home) -> dg.MaterializeResult:
-    """Group-relative policy optimisation by acting on training tasks under the audited reward."""
-    with home.run(context.partition_key) as run:
-        return trained("grpo", learning.train_method(run, "grpo"))
+
+orpo_policy = _method_asset(
+    "orpo",
+    "Odds-ratio preference optimisation on the same kind of pairs, without a reference policy.",
+    [sft_policy, *LOGGED],
+)
+
+grpo_policy = _method_asset(
+    "grpo",
+    "Group-relative policy optimisation by acting on training tasks under the audited reward.",
+    [sft_policy, *ACTING],
+)
+
+gspo_policy = _method_asset(
+    "gspo",
+    "Group sequence policy optimisation: GRPO with one importance ratio per episode.",
+    [sft_policy, *ACTING],
+)
+
+rloo_policy = _method_asset(
+    "rloo",
+    "REINFORCE with a leave-one-out baseline, an episode as one action.",
+    [sft_policy, *ACTING],
+)
 
 
 def trained(method: str, stages: Sequence[Stage]) -> dg.MaterializeResult:

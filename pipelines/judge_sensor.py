@@ -1,4 +1,4 @@
-"""The sensor of the judges: fresh labels came in, so each judge is looked at, and one that has drifted is frozen."""
+"""The sensor of the judges: experts answered, so each judge is looked at, and one that has drifted is frozen."""
 
 import json
 from typing import Any
@@ -7,23 +7,26 @@ import dagster as dg
 
 from assets.rewards import RECALIBRATE
 from pipelines.jobs import recalibrate_judge
+from pipelines.timing import seconds
 from ratchet.errors import RatchetError
 from ratchet.loop import judge
 from ratchet.loop import judge_drift as drift
 from ratchet.loop.context import Run, runs
+from resources import review_queue
 from resources.home import Home
 
 
 @dg.sensor(
     job=recalibrate_judge,
-    minimum_interval_seconds=60,
+    minimum_interval_seconds=seconds(60),
     description="Fresh labels came in: look at the judge, freeze it where it has drifted, and ask for a recalibration.",
 )
 def judge_drift(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
     """Watch the labels of every judge. The cursor holds, by experiment, the labels seen and the generation frozen.
 
-    A look is stored before anything is asked for, so a freeze stops training even where no run can be launched. What
-    stands in the way of one judge is told, and the others are looked at.
+    Answers in MLflow's review queue come in as labels first. A look is stored before anything is asked for, so a freeze
+    stops training even where no run can be launched. What stands in the way of one judge is told, and the others are
+    looked at.
     """
     cursor: dict[str, dict[str, Any]] = json.loads(context.cursor or "{}")
     requests, events, told = [], [], []
@@ -31,6 +34,7 @@ def judge_drift(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorRes
         with home.run(run_id) as run:
             if run.manifest.reward.judge is None or judge.open_calibration(run) is None:
                 continue
+            told += _answers(context, run)
             before = cursor.get(run_id, {})
             seen = {"labels": judge.labels_of(run).head(), "generation": judge.generation(run)}
             if seen == {name: before.get(name) for name in seen}:
@@ -55,6 +59,17 @@ def judge_drift(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorRes
         cursor=json.dumps(cursor),
         asset_events=events,
     )
+
+
+def _answers(context: dg.SensorEvaluationContext, run: Run) -> list[str]:
+    """Take in what experts answered in MLflow; that it cannot be reached holds up no look at the labels there are."""
+    try:
+        taken = review_queue.take_in(run)
+    except Exception as error:
+        context.log.warning(f"answers on works of {run.manifest.run_id} could not be taken in from MLflow: {error}")
+        return []
+    told = [f"{run.manifest.run_id}: {taken.added} answers came in as labels"] if taken.added else []
+    return told + [f"{run.manifest.run_id}: no category of the rubric is {one}" for one in taken.refused]
 
 
 def _request(run: Run, look: drift.Look) -> dg.RunRequest:

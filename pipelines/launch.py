@@ -16,6 +16,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -26,9 +27,12 @@ from pipelines.definitions import defs
 from pipelines.instance import PROCESS, ROOT, end_dead_runs, open_instance, process_tag
 from pipelines.jobs import LOOP
 from pipelines.narrator import Narrator
-from ratchet.contracts.manifest import Manifest, load_manifest, read_overrides
+from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.manifest_file import load_manifest, read_overrides
 from ratchet.errors import ConflictError, RatchetError
 from ratchet.loop.context import open_run
+from ratchet.loop.wall_time import keep
+from ratchet.policies.checkpoint import refuse_missing
 from ratchet.progress import say
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -72,7 +76,10 @@ def launch(home: Path, manifest: Manifest) -> str:
     # Two threads of torch beside two sandbox slots only wait for each other on two cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with exclusive(home), open_instance() as instance:
-        run_id = open_run(home, manifest).manifest.run_id
+        run = open_run(home, manifest)
+        # Here too, so that it is told at once and not after the catalogue and the logs.
+        refuse_missing(manifest.base.checkpoint, run.store)
+        run_id = manifest.run_id
         left = end_dead_runs(instance)
         say(f"experiment {run_id} under {home}" + (f"; {left} interrupted runs are resumed" if left else ""))
         instance.add_dynamic_partitions(str(experiments.name), [run_id])
@@ -80,7 +87,7 @@ def launch(home: Path, manifest: Manifest) -> str:
         keys = {str(experiments.name): run_id, str(tenants.name): manifest.tenant}
         jobs = [defs.resolve_job_def(job.name) for job in LOOP]
         steps = [key.to_user_string() for job in jobs for key in job.asset_layer.selected_asset_keys]
-        narrator = Narrator(steps)
+        narrator = Narrator(steps, partial(keep, run))
         for job in jobs:
             partitioned = job.partitions_def
             assert isinstance(partitioned, dg.DynamicPartitionsDefinition)

@@ -1,9 +1,12 @@
-"""What a launch prints: a line as each asset starts and ends, and a line for each check that does not pass."""
+"""What a launch prints: a line as each asset starts and ends, and a line for each check that does not pass.
+
+How long an asset worked is handed on, so that it can be kept; one that found its work done worked for nothing.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import dagster as dg
 
@@ -13,9 +16,16 @@ from ratchet.progress import say
 class Narrator:
     """Turns Dagster's events into lines for a person."""
 
-    def __init__(self, assets: Collection[str]) -> None:
-        """Number the steps of `assets` in the order they start."""
+    def __init__(self, assets: Collection[str], worked: Callable[[str, float, str], None]) -> None:
+        """Number the steps of `assets` in the order they start.
+
+        Args:
+            assets: their names.
+            worked: is told of every step that worked: its name, its wall time in seconds, and `done` or `failed`.
+        """
         self.assets = frozenset(assets)
+        self._worked = worked
+        self._reused: set[str] = set()
         self.refusals: list[str] = []
         self._started: dict[str, tuple[int, float]] = {}
         self._ended: dict[str, str] = {}
@@ -38,8 +48,11 @@ class Narrator:
             self._ended[step] = self._words(step, event.step_materialization_data.materialization.metadata)
         elif event.is_step_success:
             say(f"{self._place(step)}: {self._ended.get(step, 'done')}")
+            if step not in self._reused:
+                self._worked(step, time.monotonic() - self._started[step][1], "done")
         elif event.is_step_failure:
             say(f"{self._place(step)}: FAILED")
+            self._worked(step, time.monotonic() - self._started[step][1], "failed")
 
     def close(self) -> None:
         """Say how the checks went."""
@@ -52,6 +65,8 @@ class Narrator:
     def _words(self, step: str, metadata: object) -> str:
         found = {key: value.value for key, value in dict(metadata).items()}  # type: ignore[call-overload]
         took = time.monotonic() - self._started[step][1]
+        if found.get("reused"):
+            self._reused.add(step)
         how = "reused" if found.get("reused") else f"{took:.1f} s"
         return f"{found.get('summary', 'done')} ({how})"
 

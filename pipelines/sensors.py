@@ -1,26 +1,26 @@
-"""The sensors, named after the event: logs came in, a right ended, a reviewer answered, an alias was moved by hand.
+"""The sensors, named after the event: logs came in, a right ended, an alias was moved by hand; others have own files.
 
 Each keeps a cursor of its own and returns it explicitly. A run key is spent even when its run fails, so it carries the
 number of the attempt.
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
 from assets.display import incidents, table
 from assets.partitions import experiments
+from pipelines.canary_sensor import canary_regression
 from pipelines.jobs import retrain_policy
 from pipelines.judge_sensor import judge_drift
-from ratchet.errors import RatchetError
+from pipelines.lines import lines, show
+from pipelines.review_sensor import registry_review
+from pipelines.timing import seconds
 from ratchet.loop import affected, retraining
 from ratchet.loop.context import Run
-from ratchet.release.ledger import Ledger
 from ratchet.rights import Ledger as RightsLedger
 from resources.home import Home
-from resources.registry import Registry, Review
 
 ATTEMPTS = 3
 OCCASION = "ratchet/trajectories"
@@ -29,10 +29,10 @@ OCCASION = "ratchet/trajectories"
 
 @dg.sensor(
     job=retrain_policy,
-    minimum_interval_seconds=60,
+    minimum_interval_seconds=seconds(60),
     description="Logs from outside came in: repeat the newest experiment of their tenant on the data grown.",
 )
-def new_trajectories(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
+def retraining_trigger(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
     """Watch `<tenant>/refs/trajectories`. The cursor holds, by tenant, the newest batch seen and the attempts made.
 
     At its first look at a tenant the sensor only remembers where it stands.
@@ -81,50 +81,14 @@ def _failed(instance: dg.DagsterInstance, seen: dict[str, Any]) -> bool:
 
 
 @dg.sensor(
-    minimum_interval_seconds=30,
-    description="A reviewer answered in MLflow: do in the release ledger what the answer says.",
-)
-def registry_review(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
-    """Read answers that nobody acted on. The cursor holds those acted on whose outcome MLflow does not show yet."""
-    acted: dict[str, str] = json.loads(context.cursor or "{}")
-    open_: dict[str, str] = {}
-    told = []
-    for ledger, registry, tenant, experiment in _lines(home):
-        for review in registry.pending_reviews(ledger, tenant, experiment):
-            key = "|".join((review.version.id, review.answer, review.by, review.reason))
-            outcome = acted.get(key) or _act(home, ledger, review)
-            told.append(f"{review.answer} of {review.version.label} by {review.by}: {outcome}")
-            try:
-                registry.settle(review, outcome)
-            except Exception as error:
-                # The ledger has moved; the answer must not be acted on again because MLflow went away meanwhile.
-                open_[key] = outcome
-                context.log.warning(f"MLflow does not show yet what became of an answer: {error}")
-    return dg.SensorResult(skip_reason="; ".join(told) or "no answer is waiting", cursor=json.dumps(open_))
-
-
-def _act(home: Home, ledger: Ledger, review: Review) -> str:
-    try:
-        if review.answer == "approve":
-            events = affected.approve(
-                home.folder, ledger, review.version, by=review.by, reason=review.reason, upto="canary", at=Run.now()
-            )
-        else:
-            events = [ledger.reject(review.version, by=review.by, reason=review.reason)]
-    except RatchetError as error:
-        return f"refused: {error}"
-    return f"now {events[-1].state}"
-
-
-@dg.sensor(
-    minimum_interval_seconds=60,
+    minimum_interval_seconds=seconds(60),
     description="MLflow does not show what the release ledger says: repair it, and report what was done by hand.",
 )
 def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.SensorResult:
     """Reconcile every line of the ledger. The cursor counts the incidents reported so far."""
     found = [
         incident
-        for ledger, registry, tenant, experiment in _lines(home)
+        for ledger, registry, tenant, experiment in lines(home)
         for incident in registry.reconcile(ledger, tenant, experiment)
     ]
     for incident in found:
@@ -143,7 +107,7 @@ def registry_reconciler(context: dg.SensorEvaluationContext, home: Home) -> dg.S
 
 @dg.sensor(
     job=retrain_policy,
-    minimum_interval_seconds=30,
+    minimum_interval_seconds=seconds(30),
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="A grant was withdrawn or ended early: models that saw its data follow the policy of their manifest.",
 )
@@ -161,10 +125,10 @@ def rights_withdrawn(context: dg.SensorEvaluationContext, home: Home) -> dg.Sens
     # An event may count from a later time on: its grant is looked at again until it has ended.
     pending = [grant_id for grant_id in owners if rights.effective(grant_id, now).state == "active"]
     waiting = [grant_id for grant_id, found in followed.items() if any(one.retrain for one in found)]
-    lines = {(one.version.tenant, one.version.experiment) for found in followed.values() for one in found}
-    for ledger, registry, tenant, experiment in _lines(home) if lines else ():
-        if (tenant, experiment) in lines:
-            _show(context, registry, ledger, tenant, experiment)
+    moved = {(one.version.tenant, one.version.experiment) for found in followed.values() for one in found}
+    for ledger, _, tenant, experiment in lines(home) if moved else ():
+        if (tenant, experiment) in moved:
+            show(context, home, ledger, tenant, experiment)
     requests, opened = _retrainings(home, [one for found in followed.values() for one in found])
     told = [f"{grant_id} of {owners[grant_id]}: {len(found)} versions" for grant_id, found in followed.items()]
     return dg.SensorResult(
@@ -199,23 +163,4 @@ def _observed(tenant: str, found: list[affected.Followed]) -> dg.AssetObservatio
     )
 
 
-def _show(
-    context: dg.SensorEvaluationContext, registry: Registry, ledger: Ledger, tenant: str, experiment: str
-) -> None:
-    try:
-        registry.reconcile(ledger, tenant, experiment)
-    except Exception as error:
-        # The ledgers have moved; `registry_reconciler` shows it as soon as MLflow is there again.
-        context.log.warning(f"MLflow does not show yet what became of {tenant}.{experiment}: {error}")
-
-
-def _lines(home: Home) -> Iterator[tuple[Ledger, Registry, str, str]]:
-    """Every line of the release ledger, with its registry; none where nothing was released yet."""
-    if not home.folder.exists():
-        return
-    ledger, registry = Ledger.of(home.folder), Registry.of(home.folder)
-    for tenant, experiment in ledger.lines():
-        yield ledger, registry, tenant, experiment
-
-
-SENSORS = (new_trajectories, rights_withdrawn, registry_review, registry_reconciler, judge_drift)
+SENSORS = (retraining_trigger, rights_withdrawn, registry_review, registry_reconciler, judge_drift, canary_regression)

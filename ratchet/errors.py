@@ -79,12 +79,32 @@ class TrainingError(RatchetError):
     """A trainer diverged, lost its rights or ran out of its budget without a checkpoint."""
 
 
+class NothingToLearn(TrainingError):
+    """A method found nothing to learn from: its candidate is left out, and the others go on."""
+
+
 class EvaluationError(RatchetError):
     """Held-out rows are missing, double or belong to another evaluation; or the evaluation is void."""
 
 
+class HeldoutError(RatchetError):
+    """Training asks for held-out data, or nothing on this machine can keep it from asking."""
+
+
 class TransitionError(RatchetError):
     """A release transition that the table of states does not allow, or that no decision carries."""
+
+
+class SignatureError(RatchetError):
+    """A release is not signed, or not by a trusted key, or a key cannot be used."""
+
+
+class UntrustedError(SignatureError):
+    """A signature is made by keys that do not count: unknown ones, or ones that were retired or revoked."""
+
+
+class EngineError(RatchetError):
+    """An inference engine is away, cannot serve a version, or answered as another one."""
 
 
 class StoreError(RatchetError):

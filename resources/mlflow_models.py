@@ -12,12 +12,15 @@ import logging
 import os
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
-from ratchet.contracts.canonical import digest, plain
+from ratchet.contracts.canonical import canonical_json, digest, plain
 from ratchet.contracts.policy import Policy
 from ratchet.contracts.score import NotComputable, Quantity
 from ratchet.release.records import version_id
@@ -31,9 +34,17 @@ if TYPE_CHECKING:
 VERSION = "ratchet.version"
 REGISTERED = "ratchet.registered"
 EVIDENCE = "ratchet.evidence"
+LEFT_OUT = "ratchet.left_out"
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as the description of a run, a logged model or an experiment."""
-ABOUT = "One run per policy: figures on the held-out tasks, learning curves (`curve_*`), and `report.html`."
+ABOUT = (
+    "One run per policy: figures on the held-out tasks, learning curves (`curve_*`), `report.html`, `regression.json`."
+)
+
+LINKS = "\n\n[Open the release report]"
+"""Where the description of a version ends and its links begin."""
+PROBE, PROBE_S = "/api/2.0/mlflow/experiments/search?max_results=1", 10.0
+"""A request that a server with login refuses to anybody, and how long it may take."""
 
 
 def model_name(tenant: str, experiment: str) -> str:
@@ -73,6 +84,23 @@ class Models:
         for name in ("mlflow.store.db.utils", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)
         return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+
+    def reached(self) -> Literal["open", "login", "away"]:
+        """Whether it can be asked now, and if so whether it asks for a login. A client would try for minutes."""
+        if self.uri.startswith("sqlite:///"):
+            return "open" if Path(self.uri.removeprefix("sqlite:///")).exists() else "away"
+        if not self.uri.startswith("http"):
+            return "open"
+        place = urlsplit(self.uri)
+        # Without the user and password of this process: what anybody gets to see is the question.
+        anonymous = place._replace(netloc=place.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        try:
+            urllib.request.urlopen(f"{anonymous}{PROBE}", timeout=PROBE_S).close()
+        except urllib.error.HTTPError as refused:
+            return "login" if refused.code in (401, 403) else "away"
+        except OSError:
+            return "away"
+        return "open"
 
     def experiment(self, name: str) -> str:
         """Id of the MLflow experiment of that name, made where it is missing."""
@@ -122,7 +150,8 @@ class Models:
         model = self.ensure_logged(experiment_id, version, card.manifest_digest, card.policy)
         run_id = str(model.source_run_id)
         report = card.report.read_bytes() if card.report else b""
-        figures = [plain(dict(card.metrics)), dict(card.params), plain(dict(card.curves))]
+        regression = card.policy.training.get("regression")
+        figures = [plain(dict(card.metrics)), dict(card.params), plain(dict(card.curves)), regression]
         content = digest([*figures, report.hex(), card.description])
         run = self.client.get_run(run_id)
         if run.data.tags.get("ratchet.card") == content:
@@ -150,7 +179,17 @@ class Models:
             self.client.set_logged_model_tags(model.model_id, {tag.key: tag.value for tag in words})
         if report:
             self._upload(model.model_id, run_id, "report.html", report)
+        if regression is not None:
+            self._upload(model.model_id, run_id, "regression.json", canonical_json(regression).encode())
         self.client.set_tag(run_id, "ratchet.card", content)
+
+    def leave_out(self, experiment_id: str, manifest_digest: str, candidate: str, why: str) -> None:
+        """Show a candidate that was not made as a failed run with the reason, once."""
+        mine = f"tags.`{LEFT_OUT}` = '{candidate}' AND tags.`ratchet.manifest` = '{manifest_digest}'"
+        if not self.client.search_runs([experiment_id], filter_string=mine):
+            tags = {LEFT_OUT: candidate, "ratchet.manifest": manifest_digest, NOTE: why}
+            run = self.client.create_run(experiment_id, run_name=candidate, tags=tags)
+            self.client.set_terminated(run.info.run_id, "FAILED")
 
     def evidence(self, model: LoggedModel, data: bytes) -> None:
         """Put the evidence bundle beside the model."""
@@ -175,16 +214,18 @@ class Models:
                 return iter(sorted(found, key=lambda version: int(version.version)))
 
     def describe(self, name: str, experiment_id: str, version: str, description: str) -> None:
-        """Give a version id's version of a registered model its description, with a link to the report."""
+        """Give a version id's version of a registered model its description, with links to report and review queue."""
         for item in self.versions(name):
             report = f"#/experiments/{experiment_id}/runs/{item.run_id}/artifacts/report.html"
-            text = f"{description}\n\n[Open the release report]({report})"
+            queue = f"#/experiments/{experiment_id}/review-queue"
+            text = f"{description}{LINKS}({report})\n\n[Open the review queue]({queue})"
             if item.tags.get(VERSION) == version and item.description != text:
                 self.client.update_model_version(name, str(item.version), description=text)
 
     def register(self, name: str, model: LoggedModel, tags: Mapping[str, str], description: str) -> str:
         """Make a version of a registered model from a logged model; returns its number."""
-        with self._as_global_uri():
+        # MLflow 3.17 looks a version's source up at the global tracking URI when it talks to a database itself.
+        with contextlib.nullcontext() if self.uri.startswith("http") else as_global_uri(self.uri):
             made = self.client.create_model_version(
                 name,
                 f"models:/{model.model_id}",
@@ -199,20 +240,19 @@ class Models:
         self.client.set_logged_model_tags(model.model_id, tags_of_model)
         return str(made.version)
 
-    @contextlib.contextmanager
-    def _as_global_uri(self) -> Iterator[None]:
-        """MLflow 3.17 looks a version's source up at the global tracking URI when it talks to a database itself."""
-        if self.uri.startswith("http"):
-            yield
-            return
-        import mlflow
 
-        before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
-        mlflow.set_tracking_uri(self.uri)
-        try:
-            yield
-        finally:
-            mlflow.set_tracking_uri(before)
-            os.environ.pop("MLFLOW_TRACKING_URI", None)
-            if variable is not None:
-                os.environ["MLFLOW_TRACKING_URI"] = variable
+@contextlib.contextmanager
+def as_global_uri(uri: str) -> Iterator[None]:
+    """Talk to `uri` with those parts of MLflow that know the global tracking URI alone; then it is what it was."""
+    import mlflow
+
+    before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)
+        # Setting it sets the variable too, by which the registry of a home is found.
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        if variable is not None:
+            os.environ["MLFLOW_TRACKING_URI"] = variable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ from ratchet.contracts.manifest import Manifest
 from ratchet.contracts.policy import Policy
 from ratchet.contracts.score import NotComputable, Quantity
 from ratchet.evaluation import format as show
-from ratchet.evaluation.report import headline
-from ratchet.loop import deciding, learning
+from ratchet.evaluation.curves import learning_curves
+from ratchet.evaluation.report import headline, left_out_lines
+from ratchet.loop import deciding, judging
 from ratchet.loop.context import Run
 from ratchet.release.ledger import Ledger
 from ratchet.release.records import Incident
@@ -22,7 +24,16 @@ from resources.registry import Registry
 
 UI = "http://127.0.0.1:5000"
 """MLflow's address where `ratchet ui` starts it."""
-COSTS = ("variable_per_accepted", "training", "training_cumulative", "loaded", "amortised", "break_even")
+FIGURES = (
+    "tool_call_precision", "reference_precision", "violations", "exploit_rate", "invalid_share", "tokens_per_run",
+    "calls_per_run",
+)  # fmt: skip
+COSTS = (
+    "window_total", "variable_per_accepted", "floor_per_accepted", "training", "training_cumulative", "loaded",
+    "amortised", "break_even",
+)  # fmt: skip
+_UNUSUAL = re.compile(r"[^\w\-. :/]")
+"""What MLflow takes in no name of a metric."""
 
 
 class Shown(NamedTuple):
@@ -48,9 +59,11 @@ def project_run(run: Run) -> Shown:
     whole = page.with_suffix(".new")
     whole.write_text(deciding.report_html(run), encoding="utf-8")
     os.replace(whole, page)
-    cards = [card(manifest, learning.open_policy(run, one["name"]), one, page, report) for one in report["policies"]]
+    policies = {policy.name: policy for policy in judging.policies(run)}
+    cards = [card(manifest, policies[one["name"]], one, page, report) for one in report["policies"]]
     registry, ledger = Registry.of(run.home), Ledger.of(run.home)
-    registry.project(ledger, manifest.tenant, manifest.experiment, cards)
+    left_out = {one["name"]: f"Left out: {one['reason']}." for one in report["left_out"]}
+    registry.project(ledger, manifest.tenant, manifest.experiment, cards, left_out)
     incidents = ledger.incidents(manifest.tenant, manifest.experiment)
     name, uri = model_name(manifest.tenant, manifest.experiment), registry.models.uri
     link = f"{uri if uri.startswith('http') else UI}/#/models/{name}"
@@ -76,7 +89,7 @@ def card(
     return PolicyCard(
         policy=policy,
         manifest_digest=manifest.digest,
-        metrics=dict(metrics(figures)),
+        metrics=dict(metrics(figures)) | regression(policy),
         params=params,
         curves=curves(policy.training.get("curve", [])),
         report=page,
@@ -91,7 +104,11 @@ def description(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], 
     """
     section = next((one for one in manifest.methods if one.name == policy.name), None)
     origin = (
-        f"made by `{policy.method}` from `{section.start}`" if section else "the incumbent that candidates must beat"
+        f"made by `{policy.method}` from `{section.start}`"
+        if section
+        else "the incumbent that candidates must beat"
+        if policy.name == report["policies"][0]["name"]
+        else "the base checkpoint, shown for reference"
     )
     decision = report["decision"]
     if section is None:
@@ -112,7 +129,13 @@ def description(manifest: Manifest, policy: Policy, figures: Mapping[str, Any], 
     )
     # Without marks: lists of versions show its first words as they stand.
     about = f"{policy.name}, {origin}, in experiment `{manifest.run_id}` (seed {manifest.seed})."
-    return "\n\n".join((about, verdict, f"On the held-out tasks:\n{words}", where))
+    found = policy.training.get("regression")
+    lost = [] if found is None else [
+        f"Regression on {found['compared']} validation tasks against what it started from: lost {len(found['lost'])} "
+        f"({', '.join(found['lost']) or 'none'}), gained {len(found['gained'])}, held {found['held']}."
+    ]  # fmt: skip
+    missing = [f"Left out of the comparison: {line}." for line in left_out_lines(report)]
+    return "\n\n".join((about, verdict, f"On the held-out tasks:\n{words}", *lost, *missing, where))
 
 
 def metrics(figures: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:
@@ -125,21 +148,31 @@ def metrics(figures: Mapping[str, Any]) -> Iterator[tuple[str, Quantity]]:
         else:
             yield name, _quantity(found["value"])
             yield from ((f"{name}_{part}", _quantity(found[part])) for part in ("low", "high", "p") if part in found)
-    for name in ("tool_call_precision", "violations", "exploit_rate", "invalid_share"):
-        yield name, _quantity(figures[name])
+    yield from ((f"pass_hat_{k}", _quantity(value)) for k, value in enumerate(figures["pass_hat"], start=1))
+    yield from ((name, _quantity(figures[name])) for name in FIGURES)
     yield from ((f"latency_{part}_s", _quantity(figures["latency_s"][part])) for part in ("p50", "p95"))
     yield from ((f"cost_{part}", _quantity(figures["cost"][part])) for part in COSTS)
-    yield from ((f"segment_{one['name']}_accepted", float(one["accepted"])) for one in figures["segments"])
+    for one in figures["segments"]:
+        yield _UNUSUAL.sub("_", f"segment_{one['name']}_accepted"), float(one["accepted"])
+        yield _UNUSUAL.sub("_", f"segment_{one['name']}_difference"), _quantity(one["difference"])
+
+
+def regression(policy: Policy) -> dict[str, Quantity]:
+    """What the kept checkpoint lost and gained on validation against the policy it started from; none if untrained."""
+    report = policy.training.get("regression")
+    if report is None:
+        return {}
+    return {
+        "validation_start": float(report["start"]),
+        "validation_lost": float(len(report["lost"])),
+        "validation_gained": float(len(report["gained"])),
+        "validation_held": float(report["held"]),
+    }
 
 
 def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Learning curves as (step, value) by name, from rows with a `step`, figures, and further ones under `metrics`."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for at, row in enumerate(rows):
-        for name, value in {**row, **(row.get("metrics") or {})}.items():
-            if name != "step" and isinstance(value, int | float) and not isinstance(value, bool):
-                found.setdefault(f"curve_{name}", []).append((int(row.get("step", at)), float(value)))
-    return found
+    """The learning curves as (step, value), by the name of their metric."""
+    return {f"curve_{name}": list(points) for name, points in learning_curves(rows).items()}
 
 
 def registry_differences(run: Run) -> list[dict[str, str]]:

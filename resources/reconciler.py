@@ -3,31 +3,38 @@
 An alias or a state may be what the ledger said at or after the position that was projected last (`ratchet.seq`).
 Anything else was done by hand: it becomes an incident and is put right. Who did it MLflow does not record. A version
 that the ledger does not hold is reported and left alone; it gets no alias. `production` is written after
-`previous-production`.
+`previous-production`. A slot is given to a version only after its release certificate and its files were verified: who
+loads a model by its alias gets what was judged, or what was there before.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ratchet.errors import IntegrityError, SignatureError, TransitionError
+from ratchet.release.certificate import verify_certificate
 from ratchet.release.evidence import latest_bundle
 from ratchet.release.ledger import Ledger
 from ratchet.release.records import ALIASES, Event, Incident, Version
 from ratchet.release.standing import replay
+from resources.answers import REVIEW, REVIEW_BY, REVIEW_REASON
 from resources.mlflow_models import EVIDENCE, REGISTERED, VERSION, Models, model_name
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
+CERTIFIED_WITHIN = timedelta(minutes=5)
 SEQ = "ratchet.seq"
 STATE = "ratchet.state"
 RIGHTS, RIGHTS_REASON = "ratchet.rights", "ratchet.rights.reason"
 """Only on versions behind which a right has ended."""
-REVIEW, REVIEW_BY, REVIEW_REASON = "ratchet.review", "ratchet.review.by", "ratchet.review.reason"
+CANARY, QUESTION = "ratchet.canary", "ratchet.question"
+"""What live tasks came to, and what of it waits for the owner; only on versions whose window was closed."""
 DESCRIPTION = (
-    "Projection of Ratchet's release ledger; changes made here are reported and undone. To answer a review, open a "
-    f"version and set the tags `{REVIEW_BY}` (your name), `{REVIEW_REASON}` and `{REVIEW}` (approve or reject)."
+    "Projection of Ratchet's release ledger; changes made here are reported and undone. To answer a review, open the "
+    "review queue of the experiment of the same name, or open a version and set the tags "
+    f"`{REVIEW_BY}` (your name), `{REVIEW_REASON}` and `{REVIEW}` (approve or reject)."
 )
 
 
@@ -46,8 +53,9 @@ class Reconciler:
         model = self._registered_model()
         self._read_positions(model)
         numbers = self._ensure_versions()
-        self._ensure_aliases({alias: str(number) for alias, number in model.aliases.items()}, numbers)
-        if model.tags.get(SEQ) != str(self.events[-1].seq):
+        complete = self._ensure_aliases({alias: str(number) for alias, number in model.aliases.items()}, numbers)
+        # A slot that is withheld stays what it was, which must not look like interference later.
+        if complete and model.tags.get(SEQ) != str(self.events[-1].seq):
             self.client.set_registered_model_tag(self.name, SEQ, str(self.events[-1].seq))
         return self.incidents
 
@@ -133,7 +141,15 @@ class Reconciler:
         ended = [event for event in mine if event.kind in ("withdrawn", "expired")]
         worst = next((event.kind for event in ended if event.kind == "withdrawn"), "expired")
         rights = {RIGHTS: f"affected_{worst}", RIGHTS_REASON: "; ".join(event.reason for event in ended)}
-        return (rights if ended else {}) | {
+        watched = [event for event in mine if event.kind == "watched"]
+        # Asked as long as the version stands where its live tasks came to something and nothing followed.
+        asked = watched[-1].reason if watched and watched[-1].seq > moved.seq else "nothing"
+        live = {CANARY: watched[-1].reason, QUESTION: asked} if watched else {}
+        return (rights if ended else {}) | live | self._facts(version, moved, decided[-1] if decided else "none yet")
+
+    @staticmethod
+    def _facts(version: Version, moved: Event, decision: str) -> dict[str, str]:
+        return {
             VERSION: version.id,
             "ratchet.policy": version.policy.digest,
             "ratchet.weights": version.policy.weights_digest,
@@ -143,7 +159,7 @@ class Reconciler:
             "ratchet.reason": moved.reason or "none given",
             "ratchet.by": moved.by,
             "ratchet.at": moved.at,
-            "ratchet.decision": decided[-1] if decided else "none yet",
+            "ratchet.decision": decision,
         }
 
     def _ensure_tags(self, version: Version, item: ModelVersion, tags: dict[str, str]) -> None:
@@ -165,20 +181,27 @@ class Reconciler:
             self.models.evidence(model, bundle.to_bytes())
             self.client.set_model_version_tag(self.name, number, EVIDENCE, bundle.digest)
 
-    def _ensure_aliases(self, seen: dict[str, str], numbers: dict[str, str]) -> None:
+    def _ensure_aliases(self, seen: dict[str, str], numbers: dict[str, str]) -> bool:
+        """Bring the aliases to the ledger's slots; returns whether all of them are there now."""
         by_number = {number: identity for identity, number in numbers.items()}
+        complete = True
         for slot, alias in ALIASES.items():
             number, wanted = seen.get(alias), self.slots[slot]
             target = numbers[wanted] if wanted else None
             if number == target:
                 continue
+            withheld = bool(wanted) and self._withheld(alias, str(wanted))
             holder = by_number.get(number, "unknown") if number else None
             if holder not in self.allowed_slots[slot]:
                 self._incident(
                     f"alias {alias} of {self.name}",
                     f"version {number}" if number else "deleted",
                     f"version {target}" if target else "not set",
+                    repaired=not withheld,
                 )
+            if withheld:
+                complete = False
+                continue
             if target:
                 self.client.set_registered_model_alias(self.name, alias, target)
             else:
@@ -186,6 +209,25 @@ class Reconciler:
         for alias in sorted(seen.keys() - ALIASES.values()):
             self._incident(f"alias {alias} of {self.name}", f"version {seen[alias]}", "not set")
             self.client.delete_registered_model_alias(self.name, alias)
+        return complete
+
+    def _withheld(self, alias: str, identity: str) -> bool:
+        """Whether a slot is not given to a version: it has no valid certificate, or has moved on meanwhile."""
+        if alias == ALIASES["previous_production"]:
+            return False
+        version = self.ledger.version(identity)
+        try:
+            verify_certificate(self.store, self.ledger, version)
+        except TransitionError:
+            return True
+        except (IntegrityError, SignatureError) as error:
+            moved = [event for event in self.events if event.version == identity and event.kind == "moved"][-1]
+            # The certificate is written right after the ledger has moved.
+            if datetime.now(UTC) - datetime.fromisoformat(moved.at) > CERTIFIED_WITHIN:
+                expected = f"a valid release certificate of {version.label}"
+                self._incident(f"alias {alias} of {self.name}", str(error), expected, repaired=False)
+            return True
+        return False
 
     def _incident(self, what: str, seen: str, expected: str, *, repaired: bool = True) -> None:
         self.incidents.append(

@@ -10,34 +10,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from ratchet.release.ledger import Ledger
-from ratchet.release.records import Incident, Version, version_id
-from ratchet.release.states import rank
+from ratchet.release.records import Incident, version_id
 from ratchet.store import Store, open_store
-from resources.mlflow_models import VERSION, Models, PolicyCard, model_name
-from resources.reconciler import REVIEW, REVIEW_BY, REVIEW_REASON, Reconciler
-
-OUTCOME = "ratchet.review.outcome"
-ANSWERS: dict[str, Literal["approve", "reject"]] = {
-    "approve": "approve",
-    "approved": "approve",
-    "reject": "reject",
-    "rejected": "reject",
-}
-
-
-class Review(NamedTuple):
-    """An answer that a person gave in MLflow."""
-
-    version: Version
-    number: str
-    answer: Literal["approve", "reject"]
-    by: str
-    reason: str
+from resources.answers import OUTCOME, REVIEW, REVIEW_BY, REVIEW_REASON, Answers, Review, Unfit, tagged
+from resources.mlflow_models import Models, PolicyCard, model_name
+from resources.reconciler import Reconciler
+from resources.release_queue import ReleaseQueue, settle_item
 
 
 class Registry:
@@ -61,25 +43,44 @@ class Registry:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}"
         return cls(uri, open_store(folder), folder / "mlflow-artifacts")
 
-    def project(self, ledger: Ledger, tenant: str, experiment: str, cards: Sequence[PolicyCard]) -> list[Incident]:
+    def project(
+        self,
+        ledger: Ledger,
+        tenant: str,
+        experiment: str,
+        cards: Sequence[PolicyCard],
+        left_out: Mapping[str, str] | None = None,
+    ) -> list[Incident]:
         """Show every policy with its figures, and bring versions, tags and aliases up to the ledger.
 
-        Policies that the ledger does not hold (the baseline) get a run and a logged model, but no version.
+        Policies that the ledger does not hold (the baseline) get a run and a logged model, but no version. Candidates
+        that were `left_out` get a failed run with the reason, by name.
         """
         name = model_name(tenant, experiment)
         with self.store.locked(f"registry/{name}"):
             experiment_id = self.models.experiment(name)
             for card in cards:
                 self.models.record(experiment_id, tenant, experiment, card)
-        incidents = self.reconcile(ledger, tenant, experiment)
+            for candidate, why in (left_out or {}).items():
+                self.models.leave_out(experiment_id, cards[0].manifest_digest, candidate, why)
+        incidents = self._reconcile(ledger, tenant, experiment)
         for card in cards:
             if card.description:
                 version = version_id(tenant, experiment, card.manifest_digest, card.policy.digest)
                 self.models.describe(name, experiment_id, version, card.description)
+        self._ask(ledger, tenant, experiment)
         return incidents
 
     def reconcile(self, ledger: Ledger, tenant: str, experiment: str) -> list[Incident]:
-        """Bring the projection up to the ledger; returns, and keeps in the ledger, what was changed by hand."""
+        """Bring the projection up to the ledger, and the review queue up to what waits for a person.
+
+        Returns what was changed by hand; the ledger keeps it.
+        """
+        incidents = self._reconcile(ledger, tenant, experiment)
+        self._ask(ledger, tenant, experiment)
+        return incidents
+
+    def _reconcile(self, ledger: Ledger, tenant: str, experiment: str) -> list[Incident]:
         name = model_name(tenant, experiment)
         with self.store.locked(f"registry/{name}"):
             # Read under the lock: a pass with older events after one with newer ones would look like interference.
@@ -91,25 +92,33 @@ class Registry:
             ledger.report(incident)
         return incidents
 
-    def pending_reviews(self, ledger: Ledger, tenant: str, experiment: str) -> list[Review]:
-        """Answers given in MLflow that nobody acted on yet: complete ones, on versions that may still move."""
-        known = ledger.versions(tenant, experiment)
-        found = []
-        for item in self.models.versions(model_name(tenant, experiment)):
-            answer = ANSWERS.get(item.tags.get(REVIEW, "").strip().casefold())
-            by, reason = (item.tags.get(key, "").strip() for key in (REVIEW_BY, REVIEW_REASON))
-            version, state = known.get(item.tags.get(VERSION, ""), (None, None))
-            if answer and by and reason and version is not None and state is not None and rank(state) >= 0:
-                found.append(Review(version, str(item.version), answer, by, reason))
-        return found
+    def _ask(self, ledger: Ledger, tenant: str, experiment: str) -> None:
+        if ledger.position(tenant, experiment):
+            with self.store.locked(f"registry/{model_name(tenant, experiment)}"):
+                ReleaseQueue(self.models, ledger, tenant, experiment).show()
+
+    def answers(self, ledger: Ledger, tenant: str, experiment: str) -> Answers:
+        """What people answered in MLflow, by tag or in the review queue, that was not settled yet."""
+        known, items = ledger.versions(tenant, experiment), self.models.versions(model_name(tenant, experiment))
+        tags = tagged(items, known, asks_for_login=self.models.reached() == "login")
+        queue = ReleaseQueue(self.models, ledger, tenant, experiment).answers()
+        return Answers(tags.fit + queue.fit, tags.unfit + queue.unfit)
 
     def settle(self, review: Review, outcome: str) -> None:
-        """Write what became of an answer and take the answer away, so that it is acted on once."""
-        name, client = model_name(review.version.tenant, review.version.experiment), self.models.client
-        said = f"{review.answer} by {review.by} ({review.reason}): {outcome}"
-        client.set_model_version_tag(name, review.number, OUTCOME, said)
-        for key in (REVIEW, REVIEW_BY, REVIEW_REASON):
-            client.delete_model_version_tag(name, review.number, key)
+        """Write what became of an answer, and take tags away, so that it is acted on once."""
+        tenant, experiment, said = review.version.tenant, review.version.experiment, review.told(outcome)
+        self.tell(tenant, experiment, Unfit(review.number, said, review.item, review.stamp))
+        if not review.item:
+            for key in (REVIEW, REVIEW_BY, REVIEW_REASON):
+                self.models.client.delete_model_version_tag(model_name(tenant, experiment), review.number, key)
+
+    def tell(self, tenant: str, experiment: str, answer: Unfit) -> None:
+        """Write what an answer lacks. Tags stay, to be completed; an item of the queue is settled by it."""
+        if answer.number:
+            name = model_name(tenant, experiment)
+            self.models.client.set_model_version_tag(name, answer.number, OUTCOME, answer.said)
+        if answer.item:
+            settle_item(self.models.client, answer.item, answer.stamp, answer.said)
 
 
 def main(arguments: list[str] | None = None) -> int:

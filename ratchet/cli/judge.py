@@ -28,7 +28,7 @@ Experiment = Annotated[
 @app.command()
 def show(experiment: Experiment = None, home: Home = HOME) -> None:
     """Show the calibration with all its companions, and every look at the judge since."""
-    from ratchet.loop.judge import companions, open_calibration
+    from ratchet.loop.judge import audit_rows, companions, open_calibration
     from ratchet.loop.judge_drift import looks
 
     run = _run(home, experiment)
@@ -40,6 +40,9 @@ def show(experiment: Experiment = None, home: Home = HOME) -> None:
     typer.echo(f"{run.manifest.run_id}: {found.rubric} {found.rubric_version}, {note}")
     for row in companions(found):
         typer.echo(f"  {row['figure']}: {_told(row.get('value', row.get('interval')))}")
+    for row in audit_rows(run):
+        verdict = f" ({row['labels']})" if row["labels"] else ""
+        typer.echo(f"  {row['figure']}: {_told(row['value'])}{verdict}")
     typer.echo("  calibrated" if found.passed else f"  NOT calibrated: {'; '.join(found.failures)}")
     for look in looks(run):
         typer.echo(f"  {look.told}")

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import ratchet
-from ratchet.cli import doctor, ingest, judge, release, report, rights, run, splits, ui
+from ratchet.cli import doctor, ingest, judge, keys, release, report, rights, run, serve, splits, ui, verify
 from ratchet.errors import RatchetError
 
 REFUSED = 2
@@ -59,8 +59,12 @@ def root(
 for command in (run.run, report.report, doctor.doctor, ingest.ingest):
     app.command()(command)
 release.register(app)
+verify.register(app)
 app.add_typer(rights.app, name="rights")
 app.add_typer(splits.app, name="contamination")
 app.add_typer(splits.locks, name="splits")
 app.add_typer(judge.app, name="judge")
+app.add_typer(keys.app, name="keys")
+app.command()(serve.serve)
+app.command()(serve.qualify)
 app.command()(ui.ui)

@@ -156,6 +156,8 @@ def _what(event: Event) -> str:
         return f"{event.before} -> {event.state}"
     if event.kind == "approved":
         return f"approved up to {event.upto}"
+    if event.kind == "watched":
+        return f"live tasks came to a verdict, stays {event.state}"
     if event.kind in ("withdrawn", "expired"):
         return f"affected_{event.kind}, stays {event.state}"
     return "registered as candidate" if event.kind == "registered" else f"decided, stays {event.state}"

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli import children
+from ratchet import children
 from ratchet.cli.options import HOME, Home, project
 from ratchet.errors import ManifestError
 
@@ -41,7 +41,7 @@ def run(
     home: Home = HOME,
 ) -> None:
     """Run the improvement loop, to the release decision. Finished work is not done again."""
-    from ratchet.contracts.manifest import load_manifest, read_overrides
+    from ratchet.contracts.manifest_file import load_manifest, read_overrides
 
     root, home = project(), home.resolve()
     path = find_manifest(experiment, root)

@@ -15,6 +15,7 @@ import typer
 from ratchet.cli.options import HOME, Home
 
 if TYPE_CHECKING:
+    from ratchet.evaluation.openings import Opening
     from ratchet.loop.waiving import Found
     from ratchet.splits import SplitLock
 
@@ -84,11 +85,13 @@ def waive(
 def show_lock(
     experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.")], home: Home = HOME
 ) -> None:
-    """Show the lock in force: version, sizes, groups, and what was withdrawn by whom."""
+    """Show the lock in force: version, sizes, groups, what was withdrawn by whom, and who opened the held-out set."""
+    from ratchet.evaluation.openings import openings
     from ratchet.loop.context import reopen_run
 
     with reopen_run(home, experiment) as run:
         _say_lock(run.lock)
+        _say_openings(openings(run.store, run.lock.heldout))
 
 
 @locks.command()
@@ -113,6 +116,16 @@ def _say_lock(lock: SplitLock) -> None:
         typer.echo(f"  supersedes {lock.supersedes[:16]}; figures do not compare with those before")
     for one in lock.withdrawn:
         typer.echo(f"  without {one.task_id} ({one.split or 'surplus'}), withdrawn by {one.by}: {one.reason}")
+
+
+def _say_openings(found: list[Opening]) -> None:
+    from ratchet.evaluation.openings import judged
+
+    typer.echo(f"  held-out set opened {len(found)} times, for {len(judged(found))} candidates")
+    for one in found:
+        role = "candidate" if one.candidate else "reference"
+        who = f"{role} {one.policy} {one.policy_digest[:12]}, by {one.by}"
+        typer.echo(f"    {one.at.isoformat()[:19]}  {one.experiment}  {who}")
 
 
 def _say(one: Found, full: bool) -> None:

@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ratchet.cli import children
+from ratchet import children
 from ratchet.cli.options import HOME, Home, project
 from ratchet.errors import RatchetError
 

@@ -1,7 +1,8 @@
 """A run: one experiment (a manifest) under one home folder, with what its stages share.
 
-Everything of a run is under `experiments/<name>-<manifest digest>/` in the home's store; what tenants own
-(trajectories, rights) and the release ledger are shared by all runs of a home.
+Everything of a run is under `experiments/<name>-<manifest digest>/` in the home's store, but for what training must not
+read: the catalogue of all tasks, scorecards and audits of held-out episodes are under `heldout/` before that name. What
+tenants own (trajectories, rights) and the release ledger are shared by all runs of a home.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from typing import Any, NamedTuple, Self
 from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.contracts.environment import Environment, Task
 from ratchet.contracts.manifest import Manifest
-from ratchet.errors import IntegrityError, ManifestError
+from ratchet.errors import HeldoutError, IntegrityError, ManifestError
+from ratchet.loop.apart import OPEN, kept_apart
 from ratchet.rights import Ledger, record_grants
-from ratchet.sandbox import Limits, MemoSandbox, Sandbox, open_sandbox
+from ratchet.sandbox import Limits, MemoSandbox, Sandbox, ServedSandbox, open_sandbox
 from ratchet.splits import SplitLock, open_current_lock, select, verify
+from ratchet.splits.evidence import SPLITS, SplitName
 from ratchet.store import open_store
+from ratchet.store.heldout import PREFIX
 
 SANDBOX_LIMITS = Limits(cpu_s=0.3, wall_s=10.0)
+HELDOUT = ("tasks.jsonl", "scorecards", "policy_audits")
+"""What of a run is held out: whole tasks, and what became of them."""
 
 
 class Stage(NamedTuple):
@@ -41,15 +47,17 @@ class Stage(NamedTuple):
 class Run:
     """An open experiment. A context manager: it closes the sandbox."""
 
-    def __init__(self, home: Path, manifest: Manifest) -> None:
+    def __init__(self, home: Path, manifest: Manifest, training: Path | None = None) -> None:
         """Use `open_run` or `reopen_run` instead."""
         self.home, self.manifest = home, manifest
-        self.store = open_store(home)
+        self.training = training
+        self.store = open_store(home, training=training is not None)
         self.rights = Ledger.at_home(home)
 
     def name(self, *parts: str) -> str:
         """Name of an object of this run in the store."""
-        return "/".join(("experiments", self.manifest.run_id, *parts))
+        name = "/".join(("experiments", self.manifest.run_id, *parts))
+        return f"{PREFIX}/{name}" if parts and parts[0].split("/")[0] in HELDOUT else name
 
     @staticmethod
     def now() -> datetime:
@@ -58,13 +66,19 @@ class Run:
 
     @cached_property
     def sandbox(self) -> MemoSandbox:
-        """The sandbox, opened at first use; repeated executions are remembered, by all processes of the home."""
-        return MemoSandbox(open_sandbox(limits=SANDBOX_LIMITS), file=self.home / "cache" / "executions.db")
+        """The sandbox, opened at first use; repeated executions are remembered, by all processes of the home.
+
+        For training it is that of the process which started this one, and the memory is there.
+        """
+        if self.training is not None:
+            return MemoSandbox(ServedSandbox(self.training))
+        return MemoSandbox(open_sandbox(limits=SANDBOX_LIMITS), file=self.home / PREFIX / "executions.db")
 
     @cached_property
     def environment(self) -> Environment:
-        """The experiment's environment, by entry point."""
-        return self.environment_on(self.sandbox)
+        """The experiment's environment, by entry point; for training one that knows no held-out task."""
+        found = self.environment_on(self.sandbox)
+        return found if self.training is None else kept_apart(found, self.lock)
 
     def environment_on(self, sandbox: Sandbox) -> Environment:
         """The experiment's environment on another sandbox, e.g. one that remembers nothing.
@@ -85,15 +99,29 @@ class Run:
         return environment
 
     def tasks(self) -> tuple[Task, ...]:
-        """Every task of the catalogue, as stored."""
-        lines = self.store.read(self.name("tasks.jsonl")).decode().splitlines()
+        """Every task of the catalogue, as stored. Raises HeldoutError where the run was opened for training."""
+        return self._read("tasks.jsonl")
+
+    def keep_open_tasks(self) -> None:
+        """Store what training may know of the catalogue, training and validation tasks, once per lock."""
+        tasks = [task for split in OPEN for task in select(self.lock, self._locked[1], split)]
+        lines = "".join(canonical_json(task) + "\n" for task in tasks)
+        self.store.create_same(self.name("open_tasks", f"{self.lock.digest}.jsonl"), lines.encode())
+
+    def _read(self, name: str) -> tuple[Task, ...]:
+        lines = self.store.read(self.name(name)).decode().splitlines()
         return tuple(Task.model_validate_json(line) for line in lines)
 
     @cached_property
     def _locked(self) -> tuple[SplitLock, tuple[Task, ...]]:
-        lock, tasks = open_current_lock(self.store, self.name("splits")), self.tasks()
-        verify(lock, tasks)
+        lock = open_current_lock(self.store, self.name("splits"))
+        tasks = self.tasks() if self.training is None else self._read(f"open_tasks/{lock.digest}.jsonl")
+        verify(lock, tasks, self._among)
         return lock, tasks
+
+    @property
+    def _among(self) -> tuple[SplitName, ...]:
+        return SPLITS if self.training is None else OPEN
 
     @property
     def lock(self) -> SplitLock:
@@ -102,14 +130,24 @@ class Run:
 
     def training_tasks(self) -> tuple[Task, ...]:
         """Tasks to train on."""
-        return select(self.lock, self._locked[1], "train")
+        return select(self.lock, self._locked[1], "train", self._among)
 
     def validation_tasks(self) -> tuple[Task, ...]:
         """Tasks to choose checkpoints on."""
-        return select(self.lock, self._locked[1], "validation")
+        return select(self.lock, self._locked[1], "validation", self._among)
 
     def heldout_tasks(self) -> tuple[Task, ...]:
-        """Tasks to decide on. Only the evaluation calls this."""
+        """Tasks to decide on. Only the evaluation calls this, and has logged that it does.
+
+        Raises:
+            HeldoutError: the run was opened for training.
+        """
+        if self.training is not None:
+            raise HeldoutError(
+                f"held-out tasks of {self.manifest.run_id}",
+                rule="a run that was opened for training has none",
+                remedy="train on training_tasks() and choose on validation_tasks()",
+            )
         return select(self.lock, self._locked[1], "heldout")
 
     def once(self, name: str, make: Callable[[], bytes]) -> tuple[bytes, bool]:
@@ -148,8 +186,13 @@ def open_run(home: Path, manifest: Manifest) -> Run:
     return run
 
 
-def reopen_run(home: Path, run_id: str) -> Run:
+def reopen_run(home: Path, run_id: str, training: Path | None = None) -> Run:
     """Open an experiment by its id, as a partition or a child process knows it.
+
+    Args:
+        home: the home folder.
+        run_id: id of the experiment.
+        training: for training code: socket of the sandbox that executes for it. Held-out data is then refused.
 
     Raises:
         IntegrityError: the stored manifest is not the one that the id names.
@@ -159,9 +202,13 @@ def reopen_run(home: Path, run_id: str) -> Run:
     manifest = Manifest.model_validate_json(store.read(name))
     if manifest.run_id != run_id:
         raise IntegrityError(
-            name, seen=manifest.run_id, rule=f"its digest must give {run_id}", remedy="restore the manifest"
+            name,
+            seen=manifest.run_id,
+            rule=f"its digest must give {run_id}",
+            remedy="restore the manifest; where another release of Ratchet opened the experiment, whose manifest has "
+            "other fields, go on with that release, or in a new home",
         )
-    return Run(home.resolve(), manifest)
+    return Run(home.resolve(), manifest, training)
 
 
 def runs(home: Path) -> list[str]:

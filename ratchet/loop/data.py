@@ -1,4 +1,4 @@
-"""From tasks to data that may be learned from: catalogue, lock, first logs, contamination, audit of the reward."""
+"""From tasks to data that may be learned from: catalogue, lock, first logs, contamination."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +15,12 @@ from typing import NamedTuple
 from ratchet.contracts.canonical import canonical_json, digest, digest_bytes
 from ratchet.contracts.manifest import LogSection, Purpose
 from ratchet.contracts.trajectory import Trajectory
-from ratchet.errors import ManifestError
+from ratchet.errors import ManifestError, NothingToLearn
 from ratchet.intake import index, trajectories, write_atif, write_openai_chat
-from ratchet.loop.admission import admitted_verifiers
 from ratchet.loop.context import Run, Stage, stage
 from ratchet.loop.playing import kept, played, told_of
 from ratchet.policies.checkpoint import STARTER
 from ratchet.progress import task as progress
-from ratchet.rewards.audit import RewardAudit, audit, reopen_audit
-from ratchet.rewards.compose import spec_digest
 from ratchet.rights import AuthorisedDataset, authorise
 from ratchet.rollouts.episodes import Rollout
 from ratchet.rollouts.judged import Judged, Request
@@ -43,8 +40,6 @@ from ratchet.splits import (
     save_lock,
     waived,
 )
-
-AUDITED_TASKS = 24
 
 
 def task_catalogue(run: Run) -> Stage:
@@ -153,12 +148,19 @@ def _played(run: Run, section: LogSection, script: Script) -> list[Trajectory]:
     return played(run, section.agent, requests, act, record)
 
 
+def teachers(run: Run) -> list[str]:
+    """The agents whose logs the methods name; where none names any, since all of them act, those that made the logs."""
+    named = {policy for section in run.manifest.methods for policy in section.data.policies}
+    return sorted(named or {log.agent for log in run.manifest.logs})
+
+
 def demonstrations(run: Run, policies: Sequence[str], *, accepted_only: bool, purpose: Purpose) -> AuthorisedDataset:
     """Authorise the logged trajectories of some agents on this run's training tasks for a purpose.
 
     Invalid ones say nothing about an agent, so that they are in no dataset, whatever is asked for.
 
     Raises:
+        NothingToLearn: there is none.
         RightsError: the grant is missing, expired, withdrawn, too narrow or foreign.
     """
     frame = index(run.store, run.manifest.tenant)
@@ -167,6 +169,13 @@ def demonstrations(run: Run, policies: Sequence[str], *, accepted_only: bool, pu
     frame = frame[frame["score_kind"] != "invalid"]
     if accepted_only:
         frame = frame[(frame["score_kind"] == "scored") & (frame["score"] >= 1.0)]
+    if frame.empty:
+        raise NothingToLearn(
+            f"logs of {', '.join(policies) or 'no agent'}",
+            seen="no accepted trajectory" if accepted_only else "no trajectory",
+            rule="at least one of a training task must be there to learn from",
+            remedy="name agents that the intake has logs of, or take more logs in",
+        )
     return authorise(
         run.rights,
         zip(frame["digest"], frame["grant_id"], strict=True),
@@ -242,7 +251,7 @@ def _certificate_name(run: Run, subject: str) -> str:
 
 def contamination_report(run: Run) -> Stage:
     """Certify the demonstrations of all methods together against validation and held-out tasks."""
-    policies = sorted({policy for section in run.manifest.methods for policy in section.data.policies})
+    policies = teachers(run)
     dataset = demonstrations(run, policies, accepted_only=False, purpose="train_sft")
     found, _, _, reused = certificate(run, dataset)
     persons = {waiver.finding_id: f"{waiver.by}: {waiver.reason}" for waiver in found.waivers}
@@ -290,42 +299,3 @@ def repeated(run: Run, dataset: AuthorisedDataset) -> dict[str, int]:
 
     counts: dict[str, int] = run.once_json(f"near_duplicates/{digest(dataset.records)}.json", make)[0]
     return counts
-
-
-def open_audit(run: Run) -> RewardAudit:
-    """The audit of the reward, as stored."""
-    name = run.name("reward_audit.json")
-    return reopen_audit(run.store.read(name), name)
-
-
-def audited(run: Run, again: Collection[str] = ()) -> RewardAudit:
-    """Audit the reward on a sample of training tasks, or on those of the tasks `again` that there still are."""
-    tasks = run.training_tasks()
-    sample = [task for task in tasks if task.task_id in again] or random.Random(f"{run.manifest.seed}/audit").sample(
-        tasks, min(AUDITED_TASKS, len(tasks))
-    )
-    with progress(f"reward audit on {len(sample)} tasks"):
-        return audit(run.environment, sample, run.manifest.reward)
-
-
-def reward_audit(run: Run) -> Stage:
-    """Admit the verifiers, then try the honeypots on the reward, on a sample of training tasks, once.
-
-    Raises:
-        RatchetError: a verifier disagrees with itself or changes what it reads.
-    """
-    admitted = admitted_verifiers(run)
-    _, reused = run.once("reward_audit.json", lambda: audited(run).to_bytes())
-    found = open_audit(run)
-    rows = [probe.model_dump(mode="json") for probe in found.probes]
-    summary = "no honeypot earns anything" if found.passed else f"failed: {', '.join(found.failures)}"
-    return stage(
-        "reward_audit",
-        reused,
-        summary,
-        found.digest,
-        rows,
-        passed=str(found.passed),
-        spec=spec_digest(run.manifest.reward),
-        admitted=", ".join([*admitted.verifiers, *admitted.step_verifiers]),
-    )

@@ -10,19 +10,40 @@ from ratchet.evaluation.audits import audits_entry
 from ratchet.evaluation.html import release_page
 from ratchet.evaluation.report import report
 from ratchet.loop.affected import ended_grants, mark, refuse_affected
-from ratchet.loop.auditing import changes, open_audit_again
+from ratchet.loop.auditing import changes, open_audit
 from ratchet.loop.context import Run, Stage, stage
-from ratchet.loop.data import open_audit
-from ratchet.loop.judging import comparisons, open_policy_audit, policies, scorecards
-from ratchet.loop.lineage import passed_on
+from ratchet.loop.evidence import bundled, gate_inputs_name
+from ratchet.loop.incumbent import ancestors, origin, pin
+from ratchet.loop.judge_heldout import judge_inputs
+from ratchet.loop.judging import (
+    candidates,
+    comparisons,
+    earlier_candidates,
+    incumbent,
+    open_policy_audit,
+    scorecards,
+)
+from ratchet.loop.learning import open_policy
+from ratchet.loop.lineage import descent, passed_on
+from ratchet.loop.qualifying import qualify_version
+from ratchet.loop.reporting import further, learned_from, rights_now
 from ratchet.policies.checkpoint import verified
 from ratchet.release.certificate import certify, write_certificate
 from ratchet.release.decision import Decision, read_decision
-from ratchet.release.evidence import bundle_evidence, write_bundle
+from ratchet.release.evidence import with_approvals, write_bundle
 from ratchet.release.gate import decide
-from ratchet.release.inputs import AuditInput, ContaminationInput, GateInputs, Limits, PermissionsInput, RightInput
+from ratchet.release.inputs import (
+    AuditInput,
+    ContaminationInput,
+    GateInputs,
+    IncumbentInput,
+    Limits,
+    PermissionsInput,
+    RightInput,
+)
 from ratchet.release.ledger import Ledger
 from ratchet.release.records import Version
+from ratchet.release.signing import sign_where_configured
 from ratchet.release.states import PROMOTIONS
 from ratchet.rewards.compose import spec_digest
 from ratchet.rights import reopen
@@ -35,17 +56,19 @@ GATE = "rule:gate"
 def chosen(run: Run) -> Policy:
     """The candidate that may be released: the best on validation, so that held-out tasks choose nothing."""
     allowed = {section.name for section in run.manifest.methods if section.candidate}
-    found = [policy for policy in policies(run)[1:] if policy.name in allowed]
+    found = [policy for policy in candidates(run) if policy.name in allowed]
     return max(found, key=lambda policy: policy.training["validation"])
 
 
 def gate_inputs(run: Run, candidate: Policy) -> GateInputs:
     """Everything the gate looks at besides the scorecards, as it stands now."""
     manifest = run.manifest
-    chain = _chain(run, candidate)
-    certificates = [open_certificate(run.store, policy.training["certificate"]) for policy in chain]
+    chain = descent(run, candidate)
+    names = [policy.training["certificate"] for policy in chain]
+    names += [name for policy in chain for name in policy.training.get("ancestor_certificates", ())]
+    certificates = [open_certificate(run.store, name) for name in names]
     audit, behaviour = open_audit(run), open_policy_audit(run, candidate.name)
-    incumbent = policies(run)[0]
+    first, held = incumbent(run), pin(run)
     return GateInputs(
         manifest_digest=manifest.digest,
         lock_digest=run.lock.digest,
@@ -56,6 +79,12 @@ def gate_inputs(run: Run, candidate: Policy) -> GateInputs:
             max_cost_ratio=manifest.release.max_cost_ratio,
             max_segment_drop=manifest.release.max_segment_drop,
         ),
+        incumbent=IncumbentInput(
+            digest=held.digest,
+            version=held.version,
+            released_for=held.environment,
+            evaluated_in=f"{manifest.environment.name} {manifest.environment.version}",
+        ),
         contamination=ContaminationInput(
             digest=digest([one.digest for one in certificates]),
             lock_digest=certificates[0].lock_digest,
@@ -64,6 +93,7 @@ def gate_inputs(run: Run, candidate: Policy) -> GateInputs:
             waived=tuple(waiver.finding_id for one in certificates for waiver in one.waivers),
         ),
         rights=_rights(run, chain),
+        rights_head=run.rights.head,
         reward_audit=AuditInput(
             digest=audit.digest,
             subject_digest=audit.spec_digest,
@@ -77,29 +107,24 @@ def gate_inputs(run: Run, candidate: Policy) -> GateInputs:
             failures=behaviour.failures,
         ),
         permissions=PermissionsInput(
-            incumbent_digest=incumbent.harness.digest,
+            incumbent_digest=first.harness.digest,
             candidate_digest=candidate.harness.digest,
-            widened=tuple(widened(candidate.harness, run.environment.spec, incumbent.harness)),
+            widened=tuple(widened(candidate.harness, run.environment.spec, first.harness)),
         ),
+        earlier_candidates=earlier_candidates(run),
+        judges=judge_inputs(run),
     )
-
-
-def _chain(run: Run, policy: Policy) -> list[Policy]:
-    """A trained policy and the trained policies it started from."""
-    by_digest = {other.digest: other for other in policies(run)}
-    chain = [policy]
-    while chain[-1].parent and by_digest[chain[-1].parent].training:
-        chain.append(by_digest[chain[-1].parent])
-    return chain
 
 
 def _rights(run: Run, chain: list[Policy]) -> tuple[RightInput, ...]:
     """Every grant behind the training data of a chain of policies, for each purpose, as the ledger has it now."""
     run.rights.refresh()
     found = []
-    for policy in chain:
-        name = run.name("datasets", f"{policy.training['dataset']}.json")
-        dataset = reopen(run.store.read(name), name)
+    names = [run.name("datasets", f"{policy.training['dataset']}.json") for policy in chain]
+    source = origin(run, chain[0])
+    learned = [reopen(run.store.read(name), name) for name in names]
+    learned += [one.dataset for one in (ancestors(run, source) if source else ()) if one.dataset]
+    for dataset in learned:
         for grant_id in dataset.grant_ids:
             right = run.rights.effective(grant_id, run.now())
             refusal = right.refusal(purpose=dataset.purpose, tenant=run.manifest.tenant, base_model=dataset.base_model)
@@ -131,11 +156,13 @@ def release_decision(run: Run) -> Stage:
     def make() -> bytes:
         candidate = chosen(run)
         cards = {card.name: card for card in scorecards(run)}
-        others = [cards[policy.name] for policy in policies(run)[1:] if policy.name != candidate.name]
+        others = [cards[policy.name] for policy in candidates(run) if policy.name != candidate.name]
+        inputs = gate_inputs(run, candidate)
+        run.store.create_same(gate_inputs_name(run, digest(inputs)), canonical_json(inputs).encode())
         return decide(
             cards[candidate.name],
-            cards["baseline"],
-            gate_inputs(run, candidate),
+            cards[incumbent(run).name],
+            inputs,
             others=others,
             decided_at=run.now(),
             decided_by=run.manifest.author,
@@ -152,8 +179,7 @@ def release_decision(run: Run) -> Stage:
 
 def candidate_version(run: Run) -> Version:
     """The ledger's version of the decided candidate."""
-    by_digest = {policy.digest: policy for policy in policies(run)}
-    return Version.of(run.manifest, by_digest[open_decision(run).candidate_digest])
+    return Version.of(run.manifest, open_policy(run, open_decision(run).candidate))
 
 
 def registered_versions(run: Run) -> Stage:
@@ -162,9 +188,11 @@ def registered_versions(run: Run) -> Stage:
     Raises:
         RightsError: a right behind the candidate has ended since the decision, which would have promoted it.
         IntegrityError: the candidate's checkpoint is no longer the one that was judged.
+        SignatureError: the manifest demands a signature and there is none; the version stays a candidate, and the
+            stage goes on where it stopped once its bundle is signed.
     """
     ledger, decision, manifest = Ledger.of(run.home), open_decision(run), run.manifest
-    for policy in policies(run)[1:]:
+    for policy in candidates(run):
         ledger.register(manifest, policy, by=manifest.author, at=run.now())
     version = candidate_version(run)
     # What is promoted is what was judged: the files are looked at again, as nothing else would after the held-out runs.
@@ -174,32 +202,22 @@ def registered_versions(run: Run) -> Stage:
     known = ledger.decision(version)
     if decision.state == "promote" and (known is None or known.digest != decision.digest):
         refuse_affected(run.home, version, run.now())
-    events = ledger.apply(version, decision, at=run.now())
-    if events or not run.store.exists(run.name("evidence.json")):
-        certificate = None
-        if ledger.state(version) in PROMOTIONS:
-            certificate = write_certificate(
-                run.store,
-                certify(version, decision, {}, approvals=ledger.approvals(version, decision), by=GATE, at=run.now()),
-            ).digest
-        chain = _chain(run, version.policy)
-        bundle = bundle_evidence(
-            version,
-            manifest,
-            decision,
-            split_lock=run.lock.digest,
-            datasets={policy.name: policy.training["dataset"] for policy in chain},
-            grants={right.grant_id: right.digest for right in _rights(run, chain)},
-            scorecards={card.name: card.digest for card in scorecards(run)},
-            further={
-                "reward_audit": open_audit(run).digest,
-                "reward_audit_after": open_audit_again(run).digest,
-                "policy_audit": open_policy_audit(run, version.policy.name).digest,
-            },
-            approvals=ledger.approvals(version, decision),
-            certificate=certificate,
-        )
+    if decision.state != "reject" and ledger.qualification(version) is None:
+        qualify_version(run, version, by=GATE)
+    new = not run.store.exists(run.name("evidence.json"))
+    if new:
+        # Before anything moves, for what must be signed to move is signed here, or by its owner elsewhere.
+        bundle = bundled(run, version, decision)
         write_bundle(run.store, bundle)
+        sign_where_configured(run.home, run.store, bundle, run.now())
+    events = ledger.apply(version, decision, at=run.now())
+    if new:
+        if ledger.state(version) in PROMOTIONS:
+            approvals = ledger.approvals(version, decision)
+            certificate = certify(version, decision, {}, approvals=approvals, by=GATE, at=run.now())
+            bundle = with_approvals(bundle, approvals, write_certificate(run.store, certificate).digest)
+            write_bundle(run.store, bundle)
+            sign_where_configured(run.home, run.store, bundle, run.now())
         run.store.create(run.name("evidence.json"), canonical_json({"bundle": bundle.digest}).encode())
     held = ledger.versions(manifest.tenant, manifest.experiment)
     rows = [
@@ -207,6 +225,8 @@ def registered_versions(run: Run) -> Stage:
         for identity, (one, state) in held.items()
     ]
     summary = f"{version.policy.name} stands in {ledger.state(version)}"
+    if decision.state == "reject":
+        summary += f": the gate rejected it, {'; '.join(decision.reasons)}"
     return stage("registered_versions", not events, summary, rows, rows, state=str(ledger.state(version)))
 
 
@@ -214,7 +234,8 @@ def lineage(run: Run) -> dict[str, Any]:
     """Digests from the decided version down to the grants."""
     decision = open_decision(run)
     candidate = candidate_version(run).policy
-    chain = _chain(run, candidate)
+    chain = descent(run, candidate)
+    source = origin(run, candidate)
     return {
         "version": candidate_version(run).id,
         "policy": candidate.digest,
@@ -227,9 +248,16 @@ def lineage(run: Run) -> dict[str, Any]:
                 "digest": policy.digest,
                 "dataset": policy.training["dataset"],
                 "certificate": policy.training["certificate_digest"],
+                **learned_from(run, policy),
             }
             for policy in chain
         ],
+        "ancestors": [
+            {"policy": f"{one.run_id}/{one.policy.name}", "digest": one.policy.digest, "dataset": one.dataset.digest}
+            for one in (ancestors(run, source) if source else ())
+            if one.dataset
+        ],
+        "incumbent": {"version": pin(run).version, "label": pin(run).label, "policy": incumbent(run).digest},
         "grants": [right.model_dump(mode="json") for right in _rights(run, chain)],
         "base": run.manifest.base.checkpoint,
         "reward": spec_digest(run.manifest.reward),
@@ -258,19 +286,21 @@ def report_of(run: Run) -> dict[str, Any]:
             audits=audits_entry(
                 open_audit(run),
                 changes(run),
-                {policy.name: open_policy_audit(run, policy.name) for policy in policies(run)[1:]},
+                {policy.name: open_policy_audit(run, policy.name) for policy in candidates(run)},
             ),
+            further=further(run),
         )
 
     body, _ = run.once_json("report.json", make)
     state = Ledger.of(run.home).state(candidate_version(run))
-    return {**body, "release": {"version": candidate_version(run).label, "state": str(state)}}
+    release = {"version": candidate_version(run).label, "state": str(state)}
+    return {**body, "release": release, "rights_now": rights_now(run, body["lineage"])}
 
 
 def curves_of(run: Run) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Learning curves by quantity and policy, as (step, value)."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for policy in policies(run)[1:]:
+    for policy in candidates(run):
         for row in policy.training["curve"]:
             for quantity in CURVES:
                 if row.get(quantity) is not None:
@@ -278,6 +308,6 @@ def curves_of(run: Run) -> dict[str, dict[str, list[tuple[float, float]]]]:
     return found
 
 
-def report_html(run: Run) -> str:
-    """The release report as one self-contained page."""
-    return release_page(report_of(run), curves_of(run))
+def report_html(run: Run, language: str = "en") -> str:
+    """The release report as one self-contained page, opened in a language."""
+    return release_page(report_of(run), curves_of(run), language)

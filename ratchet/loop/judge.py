@@ -26,6 +26,7 @@ from ratchet.policies.checkpoint import verified
 from ratchet.progress import task as progress
 from ratchet.rewards.calibration.calibrate import JudgeCalibration, calibrate, majority, reopen_calibration
 from ratchet.rewards.calibration.labels import Label, Labels, LabelSplit, latest
+from ratchet.rewards.compose import judge_counts
 from ratchet.rewards.judges import bias
 from ratchet.rewards.judges.base import Judge, Memory, judge_all
 from ratchet.rewards.judges.grading import ItemOf
@@ -42,6 +43,8 @@ class Corpus(NamedTuple):
 
     dataset: AuthorisedDataset
     items: dict[str, Item]
+    grants: dict[str, set[str]]
+    """Grants that each item came in under, by its id: equal work of several logs is one item."""
 
 
 def section_of(run: Run) -> JudgeSection:
@@ -106,13 +109,16 @@ def corpus(run: Run) -> Corpus:
     dataset = demonstrations(run, sorted(agents), accepted_only=False, purpose="calibrate")
     run.store.create_same(run.name("datasets", f"{dataset.digest}.json"), dataset.to_bytes())
     tasks = {task.task_id: task for task in run.training_tasks()}
-    shown, items = item_of(run), {}
+    shown = item_of(run)
+    items: dict[str, Item] = {}
+    grants: dict[str, set[str]] = {}
     for trajectory in trajectories(run.store, dataset):
         own = trajectory.ratchet
         if own.deliverable is not None and own.task_id in tasks:
             item = shown(tasks[own.task_id], own.deliverable)
-            items[item.item_id] = item
-    return Corpus(dataset, dict(sorted(items.items())))
+            items.setdefault(item.item_id, item.model_copy(update={"group": own.policy or ""}))
+            grants.setdefault(item.item_id, set()).add(own.grant_id)
+    return Corpus(dataset, dict(sorted(items.items())), grants)
 
 
 def standing(run: Run) -> list[Label]:
@@ -196,8 +202,8 @@ def judge_checkpoint(run: Run) -> Stage:
     return stage("judge_checkpoint", reused, f"fitted, last loss {data['losses'][-1]:.3f}{note}", data, rows)
 
 
-def open_judge(run: Run) -> Judge:
-    """The judge of the newest generation. Raises IntegrityError where its checkpoint was changed."""
+def open_judge(run: Run, of: int | None = None) -> Judge:
+    """The judge of a generation, the newest by default. Raises IntegrityError where its checkpoint was changed."""
     section, rubric = section_of(run), rubric_of(run)
     if section.endpoint is not None:
         from ratchet.rewards.judges.endpoint import EndpointJudge
@@ -205,8 +211,8 @@ def open_judge(run: Run) -> Judge:
         return EndpointJudge(rubric, section.endpoint)
     from ratchet.rewards.judges.local import LocalJudge
 
-    weights = json.loads(run.store.read(run.name(place(run, "checkpoint.json"))))["weights"]
-    folder = verified(run.store, run.name(place(run, "checkpoint")), weights)
+    weights = json.loads(run.store.read(run.name(place(run, "checkpoint.json", of=of))))["weights"]
+    folder = verified(run.store, run.name(place(run, "checkpoint", of=of)), weights)
     return LocalJudge(rubric, folder, cost_per_call=run.manifest.prices.per_judge_call)
 
 
@@ -220,7 +226,7 @@ def judge_calibration(run: Run) -> Stage:
     """Audit the judge's biases, hold it against the calibration labels, and judge the anchors, once a generation.
 
     Raises:
-        RatchetError: it could not be calibrated, and has weight. One without weight stops no loop: the stage says why.
+        RatchetError: it could not be calibrated, and counts. One that pays nothing stops no loop: the stage says why.
     """
     if run.manifest.reward.judge is None:
         return stage("judge_calibration", True, NONE, [])
@@ -232,19 +238,19 @@ def judge_calibration(run: Run) -> Stage:
             judge_checkpoint(run)
             found = _calibrated(run, open_judge(run), corpus(run).items)
         except RatchetError as error:
-            if section_of(run).weight:
+            if judge_counts(run.manifest.reward):
                 raise
             why = f"the judge was not calibrated; weight 0, so nothing waits for it: {error}"
             return stage("judge_calibration", False, why, why, passed="False", weight=0.0)
-    report = bias.reopen_report(run.store.read(run.name(place(run, "bias.json"))), place(run, "bias.json"))
-    rows = [*companions(found), *(_audit_row(one) for one in report.audits)]
+    rows = [*companions(found), *audit_rows(run)]
     state = "calibrated" if found.passed else f"NOT calibrated: {'; '.join(found.failures)}"
     note = " (simulated labels)" if found.simulated else ""
     kappa = found.agreement.kappa
     told = str(kappa) if isinstance(kappa, NotComputable) else f"{kappa:.3f}"
     summary = f"kappa {told} on {found.agreement.n} labels{note}; {state}"
     weight = section_of(run).weight
-    summary += "" if weight else "; weight 0: shown, not paid"
+    if not judge_counts(run.manifest.reward):
+        summary += "; weight 0: shown, not paid"
     return stage(
         "judge_calibration", reused, summary, found.digest, rows,
         kappa=None if isinstance(kappa, NotComputable) else kappa, n=found.agreement.n, simulated=str(found.simulated),
@@ -271,6 +277,12 @@ def companions(found: JudgeCalibration) -> list[dict[str, Any]]:
     }
     note = "simulated" if found.simulated else "experts"
     return [{"figure": name, **_plain(values), "labels": note} for name, values in figures.items()]
+
+
+def audit_rows(run: Run) -> list[dict[str, Any]]:
+    """What each bias audit of the newest generation says; of one that does not apply to the judge, why not."""
+    name = run.name(place(run, "bias.json"))
+    return [_audit_row(one) for one in bias.reopen_report(run.store.read(name), name).audits]
 
 
 def spent_before(run: Run) -> set[str]:
@@ -304,8 +316,8 @@ def _calibrated(run: Run, judge: Judge, items: dict[str, Item]) -> JudgeCalibrat
     works = [items[name] for name in truth]
 
     def audited() -> bytes:
-        audits = [bias.verbosity(judge, works, memory=memory), bias.injection(judge, works, truth, memory=memory)]
-        return bias.report(judge, audits).to_bytes()
+        own = section_of(run).own_agents
+        return bias.report(judge, bias.audits(judge, works, truth, own, memory=memory)).to_bytes()
 
     def made() -> bytes:
         report = bias.reopen_report(run.store.read(run.name(place(run, "bias.json"))), "bias.json")
@@ -361,8 +373,13 @@ def _labelling(run: Run) -> Any:
 
 def _audit_row(audit: bias.BiasAudit) -> dict[str, Any]:
     found = audit.model_dump(mode="json", include={"kind", "n", "rate", "interval", "verdict"})
-    return {"figure": f"bias: {found['kind']}", "value": found["rate"], "interval": found["interval"],
-            "labels": f"{found['verdict']}, {found['n']} items"}  # fmt: skip
+    asked = audit.verdict != "not_applicable"
+    return {
+        "figure": f"bias: {found['kind']}",
+        "value": found["rate"] if asked else f"not applicable: {found['rate']['not_computable']}",
+        "interval": found["interval"] if asked else None,
+        "labels": f"{found['verdict']}, {found['n']} items" if asked else None,
+    }
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

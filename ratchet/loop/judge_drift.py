@@ -23,8 +23,8 @@ from ratchet.rewards.calibration.agreement import table
 from ratchet.rewards.calibration.calibrate import JudgeCalibration, majority
 from ratchet.rewards.calibration.drift import DriftCheck, anchor_shift, check
 from ratchet.rewards.calibration.labels import Label, latest
-from ratchet.rewards.compose import judge_pays
-from ratchet.rewards.judges.base import Judge, judge_all
+from ratchet.rewards.compose import judge_counts
+from ratchet.rewards.judges.base import Judge, Memory, judge_all
 from ratchet.rewards.judges.grading import Grader
 from ratchet.rewards.judges.rubric import Item
 from ratchet.rights import recheck, reopen
@@ -115,7 +115,7 @@ def _anchors(run: Run, judge: Judge, items: Mapping[str, Item]) -> dict[str, Any
 
 
 def require_calibrated(run: Run) -> JudgeCalibration | None:
-    """Return the calibration that the judge of the reward has weight by; None where no judge has any.
+    """Return the calibration that the judge of the reward counts by; None where no judge counts.
 
     Raises:
         RatchetError: it did not pass.
@@ -123,17 +123,9 @@ def require_calibrated(run: Run) -> JudgeCalibration | None:
         RightsError: the right to judge what it was calibrated on has ended.
     """
     spec = run.manifest.reward
-    if not judge_pays(spec):
+    if not judge_counts(spec):
         return None
-    found = judges.open_calibration(run)
-    if found is None:
-        raise TrainingError(
-            f"judge of {judges.section_of(run).rubric!r}",
-            seen="no calibration",
-            rule="only a calibrated judge has weight in the reward",
-            remedy="run the asset judge_calibration first",
-        )
-    found.require(found.judge_digest)
+    found = _calibration(run)
     seen = looks(run)
     if seen and seen[-1].check.state == "freeze":
         raise TrainingError(
@@ -145,17 +137,39 @@ def require_calibrated(run: Run) -> JudgeCalibration | None:
     return found
 
 
-def refuse_ended(run: Run) -> None:
-    """Raise RightsError where the right to judge what the judge was calibrated on has ended."""
-    used = json.loads(run.store.read(run.name(judges.place(run, "labels.json"))))["dataset"]
+def _calibration(run: Run, of: int | None = None) -> JudgeCalibration:
+    """The calibration of a generation, the newest by default, where it passed."""
+    found = judges.open_calibration(run, of=of)
+    if found is None:
+        raise TrainingError(
+            f"judge of {judges.section_of(run).rubric!r}",
+            seen="no calibration",
+            rule="only a calibrated judge has weight in the reward",
+            remedy="run the asset judge_calibration first",
+        )
+    found.require(found.judge_digest)
+    return found
+
+
+def refuse_ended(run: Run, of: int | None = None) -> None:
+    """Raise RightsError where the right to judge what a generation of the judge was calibrated on has ended."""
+    used = json.loads(run.store.read(run.name(judges.place(run, "labels.json", of=of))))["dataset"]
     name = run.name("datasets", f"{used}.json")
     recheck(run.rights, reopen(run.store.read(name), name), run.now())
 
 
 def grader_of(run: Run) -> Grader | None:
     """The judge as training is paid by it; None where no judge has weight. Raises as `require_calibrated`."""
-    found = require_calibrated(run)
-    if found is None:
-        return None
-    refuse_ended(run)
-    return Grader(judges.open_judge(run), found, judges.item_of(run), memory=judges.memory_of(run))
+    return None if require_calibrated(run) is None else grader(run, judges.memory_of(run))
+
+
+def grader(run: Run, memory: Memory, of: int | None = None) -> Grader:
+    """A generation of the judge at work, the newest by default: calibrated, frozen since or not.
+
+    Raises:
+        RatchetError: it was not calibrated.
+        RightsError: the right to judge what it was calibrated on has ended.
+    """
+    found = _calibration(run, of)
+    refuse_ended(run, of)
+    return Grader(judges.open_judge(run, of), found, judges.item_of(run), memory=memory)

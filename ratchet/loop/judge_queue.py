@@ -76,7 +76,15 @@ def take_labels(run: Run, text: str, at: datetime) -> int:
     Raises:
         RatchetError: naming the first row that is no label, or an item that the run does not know; nothing is added.
     """
-    labels = from_csv(text, rubric=judges.rubric_of(run), at=at)
+    return add_labels(run, from_csv(text, rubric=judges.rubric_of(run), at=at))
+
+
+def add_labels(run: Run, labels: list[Label]) -> int:
+    """Add labels that experts gave to works of the run; returns how many are new.
+
+    Raises:
+        RatchetError: an item that the run does not know, or a category that the rubric has not; nothing is added.
+    """
     known = judges.corpus(run).items
     foreign = sorted({label.item_id for label in labels} - set(known))
     if foreign:

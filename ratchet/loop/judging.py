@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ratchet.contracts.canonical import canonical_json, digest
-from ratchet.contracts.policy import Policy
+from ratchet.contracts.canonical import digest
+from ratchet.contracts.policy import Policy, refuse_widened
 from ratchet.evaluation.arm import Arm as Rows
 from ratchet.evaluation.compare import Comparison, compare
+from ratchet.evaluation.curves import learning_curves
 from ratchet.evaluation.economics import Investment, training_cost
+from ratchet.evaluation.openings import Conditions, judged, log_opening, openings
 from ratchet.evaluation.power import power_plan
 from ratchet.evaluation.rows import EvaluationPlan, EvaluationRow, RowStore, rows_digest
 from ratchet.evaluation.run import Arm, attempts_allowed, plan
@@ -17,19 +19,33 @@ from ratchet.evaluation.run import run as run_arms
 from ratchet.evaluation.scorecard import Scorecard, read_scorecard, scorecard
 from ratchet.loop.auditing import audit_again
 from ratchet.loop.context import Run, Stage, stage
-from ratchet.loop.learning import open_policy, policy_names
-from ratchet.policies.checkpoint import load, verified
-from ratchet.policies.rendering import Rendering
+from ratchet.loop.engines import sampled
+from ratchet.loop.incumbent import NAME, ancestors, origin, pin, pinned, reference_names
+from ratchet.loop.judge_heldout import graded, heldout_grader, heldout_reward
+from ratchet.loop.learning import open_policy
+from ratchet.loop.leaving_out import all_left_out, made, refuse_none_left
+from ratchet.loop.lineage import descent
 from ratchet.progress import say
 from ratchet.progress import task as progress
-from ratchet.rewards.compose import spec_digest
 from ratchet.rewards.policy_audit import PolicyAudit, audit_policy, reopen_policy_audit
 from ratchet.rollouts.judged import reasons_told
 
 
+def incumbent(run: Run) -> Policy:
+    """What the candidates are compared with: the version pinned from production, else the baseline."""
+    held = pinned(run)
+    return held.policy if held and held.policy and NAME in reference_names(run) else open_policy(run, "baseline")
+
+
+def candidates(run: Run) -> list[Policy]:
+    """What the run trained, in the order of the manifest; candidates that were left out are not among them."""
+    return [open_policy(run, section.name) for section in made(run)]
+
+
 def policies(run: Run) -> list[Policy]:
-    """Baseline first, then the candidates in the order of the manifest."""
-    return [open_policy(run, name) for name in policy_names(run)]
+    """The incumbent first, the baseline for reference where it is another policy, then the candidates."""
+    references = [incumbent(run), open_policy(run, "baseline")][: len(reference_names(run))]
+    return [*references, *candidates(run)]
 
 
 def evaluation_plan(run: Run) -> EvaluationPlan:
@@ -37,9 +53,10 @@ def evaluation_plan(run: Run) -> EvaluationPlan:
     return plan(
         run.lock.digest,
         run.environment.spec.digest,
-        spec_digest(run.manifest.reward),
+        heldout_reward(run),
         run.heldout_tasks(),
         run.manifest.evaluation.seeds,
+        run.manifest.evaluation.engine.name,
     )
 
 
@@ -54,8 +71,17 @@ def heldout_rows(run: Run) -> Stage:
     Raises:
         EvaluationError: the plan cannot see the minimum effect, and the manifest does not accept that.
         TooManyInvalid: more runs of a policy stay invalid than the manifest allows.
+        TrainingError: every candidate was left out.
     """
     section = run.manifest.evaluation
+    refuse_none_left(run)
+    pin(run)
+    found = policies(run)
+    for policy in found[1:]:
+        refuse_widened(policy.name, policy.harness, run.environment.spec, found[0].harness)
+    # A candidate may be the very policy that it started from: what is the same is run once.
+    found = list({policy.digest: policy for policy in reversed(found)}.values())[::-1]
+    _log_openings(run, found)
     tasks = run.heldout_tasks()
     outlook = power_plan(
         len(tasks),
@@ -65,43 +91,65 @@ def heldout_rows(run: Run) -> Stage:
         clusters=len({task.repo for task in tasks}),
     )
     what = evaluation_plan(run)
-    found = policies(run)
     stores = [row_store(run, policy, what) for policy in found]
     share = run.manifest.max_invalid_share
     reused = not any(store.missing(attempts_allowed(store, section.retries, share)) for store in stores)
     if not reused:
         say(f"  {outlook}")
-        arms = []
-        for policy in found:
-            opening = {
-                "policy": policy.digest,
-                "evaluation": what.digest,
-                "at": run.now().isoformat(),
-                "by": run.manifest.author,
-            }
-            run.store.create(run.name("openings", f"{digest(opening)}.json"), canonical_json(opening).encode())
-            model, tokenizer = load(verified(run.store, policy.checkpoint, policy.weights_digest))
-            arms.append(Arm(policy, model, Rendering(tokenizer)))
-        run_arms(arms, what, tasks, run.environment, run.manifest.reward, section, run.store,
-                 max_invalid_share=share)  # fmt: skip
-    rows = [_tally(policy, store.complete()) for policy, store in zip(found, stores, strict=True)]
-    openings = len(run.store.names(run.name("openings")))
+        with sampled(run, found) as opened_arms, heldout_grader(run) as grader:
+            arms = [Arm(policy, *one) for policy, one in zip(found, opened_arms, strict=True)]
+            run_arms(arms, what, tasks, run.environment, run.manifest.reward, section, run.store,
+                     max_invalid_share=share, grader=grader)  # fmt: skip
+    rows = [_tally(run, policy, store.complete()) for policy, store in zip(found, stores, strict=True)]
+    opened = openings(run.store, run.lock.heldout)
     summary = f"{len(tasks)} tasks x {len(section.seeds)} seeds x {len(found)} policies, none missing or double"
     invalid = sum(int(str(row["invalid"])) for row in rows)
     summary += f", {invalid} invalid" if invalid else ""
+    missing = "; ".join(f"{one.name}: {one.reason}" for one in all_left_out(run))
+    summary += f"; left out: {missing}" if missing else ""
     return stage(
         "heldout_rows",
         reused,
         summary,
         digest([row["digest"] for row in rows]),
         rows,
-        openings=openings,
+        openings=len(opened),
+        candidates_judged=len(judged(opened)),
         invalid=invalid,
         plan=str(outlook),
+        **({"left_out": missing} if missing else {}),
     )
 
 
-def _tally(policy: Policy, rows: list[EvaluationRow]) -> dict[str, object]:
+def _log_openings(run: Run, found: list[Policy]) -> None:
+    """Log, before a held-out task is read, who is judged on them; what is logged already is being resumed."""
+    conditions = Conditions(
+        heldout=run.lock.heldout,
+        lock_digest=run.lock.digest,
+        environment_digest=run.environment.spec.digest,
+        reward_digest=heldout_reward(run),
+        seeds=run.manifest.evaluation.seeds,
+    )
+    trained = {policy.digest for policy in candidates(run)} - {found[0].digest}
+    for policy in found:
+        log_opening(
+            run.store,
+            conditions,
+            policy,
+            candidate=policy.digest in trained,
+            experiment=run.manifest.run_id,
+            by=run.manifest.author,
+            at=run.now(),
+        )
+
+
+def earlier_candidates(run: Run) -> int:
+    """How many candidates of other runs have been judged on these held-out tasks, or on a set that shares some."""
+    own = {policy.digest for policy in candidates(run)}
+    return len(judged(openings(run.store, run.lock.heldout)).keys() - own)
+
+
+def _tally(run: Run, policy: Policy, rows: list[EvaluationRow]) -> dict[str, object]:
     status, seen = Counter(row.status for row in rows), failed_runs(rows)
     return {
         "policy": policy.name,
@@ -112,19 +160,22 @@ def _tally(policy: Policy, rows: list[EvaluationRow]) -> dict[str, object]:
         "mended": sum(seen.mended.values()),
         "invalid_reasons": reasons_told(seen.invalid),
         "exploits": sum(row.exploit for row in rows),
+        **graded(run, rows),
         "digest": rows_digest(rows),
     }
 
 
 def investment(run: Run, policy: Policy) -> Investment:
-    """Training cost of a policy: its own stage, and those of the policies it started from."""
-    by_digest = {other.digest: other for other in policies(run)}
-    stages: list[float] = []
-    step: Policy | None = policy
-    while step is not None:
-        stages.insert(0, training_cost(float(step.training.get("seconds", 0.0)), run.manifest.prices))
-        step = by_digest.get(step.parent) if step.parent else None
-    return Investment.of(stages)
+    """Training cost of a policy: its own stage, and those of the policies it started from, in other runs too.
+
+    Every stage is priced by this run's list, so that all costs of a comparison are in one currency.
+    """
+    source = origin(run, policy)
+    behind = [one.policy for one in ancestors(run, source)] if source else []
+    own = descent(run, policy) if policy.name not in (NAME, "baseline") else []
+    costs = [training_cost(step.training, run.manifest.prices) for step in (*reversed(behind), *reversed(own))]
+    shared = len(behind) if source and source.digest == incumbent(run).digest else 0
+    return Investment.of(costs, shared)
 
 
 def scorecards(run: Run) -> list[Scorecard]:
@@ -152,6 +203,8 @@ def heldout_scorecard(run: Run) -> Stage:
                     prices=run.manifest.prices,
                     training=investment(run, policy),
                     minimum_effect=section.minimum_effect,
+                    name=policy.name,
+                    curves=learning_curves(policy.training.get("curve", ())),
                     horizon_runs=run.manifest.release.horizon_runs,
                     max_void_share=section.max_void_share,
                     resamples=section.resamples,
@@ -177,24 +230,23 @@ def heldout_scorecard(run: Run) -> Stage:
 
 def comparisons(run: Run) -> list[Comparison]:
     """Every candidate against the one it started from, paired and clustered as against the incumbent."""
-    found = policies(run)
-    by_digest = {policy.digest: policy for policy in found}
-    made = []
+    first = incumbent(run)
+    found = []
     what = evaluation_plan(run)
-    for policy in found:
-        parent = by_digest.get(policy.parent or "")
-        if parent is not None and parent is not found[0]:
-            made.append(
+    for policy, section in zip(candidates(run), made(run), strict=True):
+        parent = open_policy(run, "baseline" if section.start in ("base", NAME) else section.start)
+        if section.start != NAME and parent.digest != first.digest:
+            found.append(
                 compare(
-                    Rows(row_store(run, policy, what).complete()),
-                    Rows(row_store(run, parent, what).complete()),
+                    Rows(row_store(run, policy, what).complete(), policy.name),
+                    Rows(row_store(run, parent, what).complete(), parent.name),
                     minimum_effect=run.manifest.evaluation.minimum_effect,
                     max_void_share=run.manifest.evaluation.max_void_share,
                     resamples=run.manifest.evaluation.resamples,
                     seed=run.manifest.seed,
                 )
             )
-    return made
+    return found
 
 
 def open_policy_audit(run: Run, name: str) -> PolicyAudit:
@@ -206,17 +258,16 @@ def open_policy_audit(run: Run, name: str) -> PolicyAudit:
 def policy_audit(run: Run) -> Stage:
     """Look for exploitation in what every candidate did on the held-out tasks, and try the reward again, once."""
     again = audit_again(run)
-    found = policies(run)
     what = evaluation_plan(run)
-    incumbent = row_store(run, found[0], what).complete()
+    before = row_store(run, incumbent(run), what).complete()
     reused, table, failed = True, [], []
-    for policy in found[1:]:
+    for policy in candidates(run):
 
         def make(policy: Policy = policy) -> bytes:
             own = row_store(run, policy, what).complete()
             reward = run.manifest.reward
             judge = reward.judge.rubric if reward.judge else None
-            return audit_policy(own, incumbent, call_discount=reward.call_discount, judge=judge).to_bytes()
+            return audit_policy(own, before, call_discount=reward.call_discount, judge=judge).to_bytes()
 
         reused = run.once(f"policy_audits/{policy.name}.json", make)[1] and reused
         found_here = open_policy_audit(run, policy.name)

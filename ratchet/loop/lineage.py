@@ -208,16 +208,31 @@ class Lineage:
         return made[0].policy.digest if made and made[0].policy.digest != learner.policy.digest else None
 
 
+def descent(run: Run, policy: Policy) -> list[Policy]:
+    """A policy that a run trained and the ones of the run that it started from, the nearest first, the base left out.
+
+    By name: a training that changed nothing leaves the very policy that it started from.
+    """
+    sections = {section.name: section for section in run.manifest.methods}
+    chain, name = [policy], sections[policy.name].start
+    while name in sections:
+        place = run.name("policies", name, "policy.json")
+        chain.append(read_policy(run.store.read(place), place))
+        name = sections[name].start
+    return chain
+
+
 def passed_on(run: Run, chain: Sequence[Policy]) -> list[str]:
     """Grants that a chain of policies of one experiment has seen through policies outside of it, sorted.
 
-    Those are the makers of sampled episodes among its records, and the policy whose checkpoint its base is. Other
-    experiments are read only where there is one.
+    Those are the makers of sampled episodes among its records, the policy whose checkpoint its base is, and the version
+    from production that it started from. Other experiments are read only where there is one.
     """
-    inside = {policy.digest for policy in chain} | {str(policy.parent) for policy in chain}
     learners = [_learner(run, name) for name in ("baseline", *(policy.name for policy in chain))]
+    inside = {learner.policy.digest for learner in learners if learner}
     records = [learner.record for learner in learners if learner and learner.record]
-    if not any(record.base_weights or set(record.sampled_by) - inside for record in records):
+    outside = {str(policy.parent) for policy in chain} - inside
+    if not outside and not any(record.base_weights or set(record.sampled_by) - inside for record in records):
         return []
     own = {grant for learner in learners if learner and learner.dataset for grant in learner.dataset.grant_ids}
     return sorted(Lineage(run.home).grants(chain[0].digest).keys() - own)

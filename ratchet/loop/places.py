@@ -8,8 +8,9 @@ two ledgers. Weights are no content either, and nobody claims that they have unl
     contamination certificates               quote what was found; those without a finding quote nothing and stay
     report.json, reports/*.html              made anew from scorecards, then with the rights as they are
     work/<experiment>/                       logs of training processes, intermediate state
-    cache/executions.db                      outputs of programs, among them those of the logs; only a memory
-    cache/judgements.db                      what judges said about work in the logs, and why; only a memory
+    heldout/executions.db                    outputs of programs, among them those of the logs; only a memory
+    cache/judgements.db, heldout/judgements.db
+                                             what judges said about work in the logs, and why; only a memory
     logs/                                    what the servers of `ratchet ui` printed
 """
 
@@ -29,6 +30,7 @@ from ratchet.loop.learning import open_policy, policy_names
 from ratchet.rights import reopen
 from ratchet.splits import open_certificate
 from ratchet.store import Store, open_store
+from ratchet.store.heldout import PREFIX
 
 OWN = ("landing file", "landing mark")
 """Kinds that are the grant's own; the others are made anew, or are shared with other grants."""
@@ -144,9 +146,9 @@ def _marks(scope: Scope) -> str:
 
 def _caches(scope: Scope) -> Iterator[tuple[Path, str, str]]:
     """File, table and content of every memory that a home's processes share."""
-    folder = scope.home / "cache"
-    yield folder / "executions.db", "executions", "may hold outputs of programs in the logs"
-    yield folder / "judgements.db", "judgements", "may hold what a judge said about work in the logs"
+    yield scope.home / PREFIX / "executions.db", "executions", "may hold outputs of programs in the logs"
+    for folder in ("cache", PREFIX):
+        yield scope.home / folder / "judgements.db", "judgements", "may hold what a judge said about work in the logs"
 
 
 def _certificates(scope: Scope, store: Store) -> Iterator[str]:

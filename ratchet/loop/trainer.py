@@ -10,22 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ratchet.contracts.environment import Task
 from ratchet.contracts.manifest import MethodSection
-from ratchet.contracts.policy import Decoding
+from ratchet.contracts.policy import Decoding, Harness
 from ratchet.contracts.score import Scored
 from ratchet.contracts.training import TokenSample, samples
 from ratchet.contracts.trajectory import Trajectory
+from ratchet.evaluation.economics import training_cost
 from ratchet.intake import trajectories
 from ratchet.loop.context import Run, reopen_run
+from ratchet.loop.incumbent import NAME, started_from
 from ratchet.loop.judge_drift import grader_of, require_calibrated
-from ratchet.loop.learning import open_policy
+from ratchet.loop.learning import harness_of, open_policy
 from ratchet.loop.playing import THREADS
+from ratchet.loop.searching import search
+from ratchet.loop.validating import regression, validation
 from ratchet.methods import base as methods
-from ratchet.methods.base import PairSample, RolloutSample, StepRewards
+from ratchet.methods import harness_search, stream
+from ratchet.methods.base import PairSample, RolloutSample, Spend, StepRewards, Validation
 from ratchet.policies.checkpoint import load, verified
+from ratchet.policies.compute import compute, is_first, processes
 from ratchet.policies.rendering import Rendering
 from ratchet.progress import say
 from ratchet.rewards.compose import step_weight
@@ -34,26 +40,41 @@ from ratchet.rollouts.episodes import Rollout, run_batch
 from ratchet.rollouts.judged import Judged, Request, attempt_all, faults, refuse_excess
 from ratchet.splits import open_certificate
 
-VALIDATION_BATCH = 160
-
 
 def train(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Train one candidate; see `ratchet.loop.learning`. Returns plain JSON about the best checkpoint."""
+    """Train one candidate; see `ratchet.loop.learning` and `ratchet.loop.apart`.
+
+    Returns:
+        Plain JSON about the best checkpoint.
+    """
     section = MethodSection.model_validate(arguments["section"])
-    with reopen_run(Path(arguments["home"]), arguments["run_id"]) as run:
+    with reopen_run(Path(arguments["home"]), arguments["run_id"], training=Path(arguments["sandbox"])) as run:
         dataset = reopen(run.store.read(arguments["dataset"]), arguments["dataset"])
         open_certificate(run.store, arguments["certificate"]).require(run.lock.digest, arguments["corpus"])
         method = methods.method(section.method)
         guard = _guard(run, dataset, judged=method.NEEDS == "tasks")
         guard()
-        parent = open_policy(run, "baseline" if section.start == "base" else section.start)
-        model, tokenizer = load(verified(run.store, parent.checkpoint, parent.weights_digest))
-        rendering = Rendering(tokenizer)
+        held = started_from(run) if section.start == NAME else None
+        parent = held or open_policy(run, "baseline" if section.start in ("base", NAME) else section.start)
+        harness = harness_of(run) if section.start == NAME else parent.harness
+        # Under an adapter weights may be of half precision; those that are trained themselves are not.
+        model, tokenizer = load(
+            verified(run.store, parent.checkpoint, parent.weights_digest),
+            dtype=None if section.adapter is not None or method.NEEDS == "cases" else "float32",
+        )
+        rendering = Rendering(tokenizer, harness)
         settings = methods.parse(method.Settings, section.settings, f"methods.{section.name}.settings")
         with ThreadPoolExecutor(THREADS) as pool:
-            if method.NEEDS == "tasks":
+            if method.NEEDS == "cases":
+                return search(
+                    run, section, harness, model, rendering, pool,
+                    settings=cast(harness_search.Settings, settings), output=Path(arguments["output"]), guard=guard,
+                    spend=_spend(run, section), validation=lambda found: validation(run, rendering, pool, found),
+                )  # fmt: skip
+            if isinstance(settings, stream.Settings):
+                settings = as_it_acts(settings, harness)
                 learn: tuple[Any, ...] = _task_stream(
-                    run, section, rendering, pool, getattr(settings, "temperature", 1.0)
+                    run, section, rendering, pool, settings.temperature or 1.0, harness
                 )
             else:
                 logged = sorted(trajectories(run.store, dataset), key=_origin)
@@ -62,6 +83,11 @@ def train(arguments: dict[str, Any]) -> dict[str, Any]:
                     if method.NEEDS == "pairs"
                     else ([tokens(one, rendering) for one in logged],)
                 )
+                if method.NEEDS == "pairs":
+                    # Before a policy plays all validation tasks for nothing.
+                    methods.check_pairs(section.name, learn[0])
+            validate = validation(run, rendering, pool, harness)
+            start = validate(model) if is_first() else Validation(0.0, {})
             outcome = method.fit(
                 model,
                 tokenizer,
@@ -69,20 +95,38 @@ def train(arguments: dict[str, Any]) -> dict[str, Any]:
                 settings,
                 seed=run.manifest.seed,
                 output=Path(arguments["output"]),
-                validate=_validation(run, rendering, pool),
+                validate=validate,
                 guard=guard,
                 max_wall_s=section.max_wall_s,
+                spend=_spend(run, section),
                 adapter=section.adapter,
                 name=section.name,
             )
     return {
         "checkpoint": str(outcome.checkpoint),
+        "adapter": outcome.adapter and str(outcome.adapter),
         "step": outcome.step,
         "validation": outcome.validation,
         "seconds": outcome.seconds,
         "stopped": outcome.stopped,
         "curve": [row.model_dump(mode="json") for row in outcome.curve],
+        "regression": regression(start, outcome.outcomes or {}),
+        "trained_on": {
+            "device": compute().device,
+            "dtype": str(model.dtype).rpartition(".")[2],
+            "processes": processes(),
+        },
     }
+
+
+def as_it_acts(settings: stream.Settings, harness: Harness) -> stream.Settings:
+    """The settings with a temperature: where they name none, the one of the harness, so that it learns as it acts.
+
+    A harness whose search found that a sharp policy does better is validated and released sharp. Sampled at 1 it would
+    earn other rewards: often none at all, so that all it learned were what avoids penalties. Greedy play has no
+    advantages to learn from, and is sampled at 1. The nucleus is left out: its log-probs are not those of the trainer.
+    """
+    return settings.model_copy(update={"temperature": settings.temperature or harness.decoding.temperature or 1.0})
 
 
 def tokens(trajectory: Trajectory, rendering: Rendering) -> TokenSample:
@@ -93,15 +137,21 @@ def tokens(trajectory: Trajectory, rendering: Rendering) -> TokenSample:
 
 
 def pairs(logged: list[Trajectory], rendering: Rendering) -> list[PairSample]:
-    """Pair accepted with rejected trajectories of the same task: each accepted one with one rejected one, in turn."""
-    by_task: dict[str, tuple[list[TokenSample], list[TokenSample]]] = {}
+    """Pair accepted with rejected trajectories of the same task: each accepted one with one rejected one, in turn.
+
+    Only what one tenant's policies did after the same opening is a pair: the same task of another tenant, or of another
+    environment or prompt, is another question.
+    """
+    groups: dict[tuple[str, ...], tuple[list[TokenSample], list[TokenSample]]] = {}
     for trajectory in sorted(logged, key=_origin):
         own = trajectory.ratchet
         if isinstance(own.score, Scored) and own.task_id:
-            chosen, rejected = by_task.setdefault(own.task_id, ([], []))
-            (chosen if own.score.value >= 1 else rejected).append(tokens(trajectory, rendering))
+            sample = tokens(trajectory, rendering)
+            opening = str(sample.input_ids[: sample.sampled_mask.index(True)])
+            chosen, rejected = groups.setdefault((own.task_id, own.tenant, opening), ([], []))
+            (chosen if own.score.value >= 1 else rejected).append(sample)
     made = []
-    for _, (chosen, rejected) in sorted(by_task.items()):
+    for _, (chosen, rejected) in sorted(groups.items()):
         for good, bad in zip(chosen, rejected, strict=False):
             made.append(_pair(good, bad))
     return made
@@ -136,33 +186,28 @@ def _guard(run: Run, dataset: AuthorisedDataset, *, judged: bool) -> Callable[[]
     return guard
 
 
-def _validation(run: Run, rendering: Rendering, pool: ThreadPoolExecutor) -> Callable[[Any], float]:
-    tasks = run.validation_tasks()
-    harness = open_policy(run, "baseline").harness
+def _spend(run: Run, section: MethodSection) -> Spend | None:
+    """The method's budget in money, counted as the scorecard will count it."""
+    if section.max_cost is None:
+        return None
 
-    def validate(model: Any) -> float:
-        def play(some: Sequence[Request]) -> list[Rollout]:
-            return run_batch(model, rendering, run.environment, harness, some, salt="validation", pool=pool)
+    def cost(seconds: float, judge_calls: int) -> float:
+        return training_cost({"seconds": seconds, "curve": [{"judge_calls": judge_calls}]}, run.manifest.prices)
 
-        judged: list[Judged] = []
-        for start in range(0, len(tasks), VALIDATION_BATCH):
-            requests = [(task, 0) for task in tasks[start : start + VALIDATION_BATCH]]
-            judged += attempt_all(
-                run.environment, requests, run.manifest.reward, play, pool, run.manifest.invalid_retries
-            )
-        valid = [one.outcome.accepted for one in judged if one.invalid is None]
-        # Without a valid attempt there is no acceptance to choose by, whatever share may be invalid.
-        refuse_excess("validation", judged, run.manifest.max_invalid_share if valid else 0.0)
-        return sum(valid) / len(valid)
-
-    return validate
+    return Spend(section.max_cost, cost)
 
 
 def _task_stream(
-    run: Run, section: MethodSection, rendering: Rendering, pool: ThreadPoolExecutor, temperature: float
+    run: Run,
+    section: MethodSection,
+    rendering: Rendering,
+    pool: ThreadPoolExecutor,
+    temperature: float,
+    harness: Harness,
 ) -> tuple[list[str], Callable[[Any, list[str], int], list[RolloutSample]]]:
     by_id = {task.task_id: task for task in run.training_tasks()}
-    harness = open_policy(run, "baseline").harness
+    # A turn that was taken back is in no trajectory, so that what is left was not sampled from the policy alone.
+    harness = harness.model_copy(update={"retries": 0})
     grader = grader_of(run)
     decoding = Decoding(temperature=temperature, max_tokens_per_turn=harness.decoding.max_tokens_per_turn)
 
@@ -214,6 +259,7 @@ def rollout_sample(judged: Judged, weight: float) -> RolloutSample:
         },
         steps=StepRewards([step.value for step in outcome.steps], turns(rollout), weight) if weight else None,
         invalid=judged.invalid,
+        judge_calls=judged.judge_calls,
     )
 
 

@@ -1,4 +1,4 @@
-"""Child processes of a command: they hear what the command hears, and never outlive it.
+"""Child processes: they hear what the command hears, and never outlive it.
 
 A child gets a session of its own, so that Ctrl-C reaches it once, through the command, and not a second time from the
 terminal.
