@@ -48,10 +48,10 @@ def section(server: JudgeServer, **over: Any) -> dict[str, Any]:
             "tuning_labels": 2, "calibration_labels": 16, "anchor_labels": 5} | over  # fmt: skip
 
 
-def with_judge(home: Path, judge: dict[str, Any], purposes: list[str] = PURPOSES) -> Run:
-    """Open the experiment and do everything before the judge."""
+def with_judge(home: Path, judge: dict[str, Any], purposes: list[str] = PURPOSES, **over: Any) -> Run:
+    """Open the experiment and do everything before the judge; `over` replaces fields of the manifest."""
     grant = {"grant_id": "workshop-logs", "purposes": purposes, "retention_days": 90, "signed_by": "steward"}
-    run = open_run(home, small_manifest(**{"logs": LOGS, "grants": [grant], "reward.judge": judge}))
+    run = open_run(home, small_manifest(**{"logs": LOGS, "grants": [grant], "reward.judge": judge, **over}))
     make_tasks(run)
     data.split_lock(run)
     data.landing_logs(run)

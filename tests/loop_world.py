@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.contracts.canonical import canonical_json
-from ratchet.contracts.manifest import Manifest, load_manifest
+from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.manifest_file import load_manifest
 from ratchet.environments.repair.catalogue import build
 from ratchet.environments.repair.problems import human_eval
-from ratchet.loop import data, deciding, intake, judging, learning
+from ratchet.loop import auditing, data, deciding, intake, judging, learning
 from ratchet.loop.context import Run, Stage, open_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +47,8 @@ SMALL: dict[str, Any] = {
     "evaluation.seeds": [0, 1],
     "evaluation.accept_underpowered": True,
     "evaluation.resamples": 1000,
+    # Nothing answers live tasks here: a person brings a version into production.
+    "release.canary_share": 0.0,
 }
 
 
@@ -78,7 +81,7 @@ def prepare(run: Run) -> list[Stage]:
         data.landing_logs(run),
         intake.ingest_landing(run.home, run.manifest.tenant, run.now()),
         data.contamination_report(run),
-        data.reward_audit(run),
+        auditing.reward_audit(run),
         learning.baseline_policy(run),
     ]
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+
+from server_process import answers, await_ready, free_port, started
 
 START_S = 120.0
 
@@ -28,34 +24,31 @@ def migrated_database(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def running_server(folder: Path, database: Path) -> Iterator[str]:
-    """Start `mlflow server` on `database` with proxied artifacts under `folder`; yield its URL and stop it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def running_server(folder: Path, database: Path, *, password: str = "") -> Iterator[str]:
+    """Start `mlflow server` on `database` with proxied artifacts under `folder`; yield its URL and stop it.
+
+    With a password it asks for a login, knows the user `admin` by it, and lets everybody edit.
+    """
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     log = folder / "server.log"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(folder / "artifacts")]
     environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with log.open("w") as handle:
-        server = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=handle, stderr=handle, start_new_session=True
+    if password:
+        users = folder / "auth.ini"
+        database_of_users = f"sqlite:///{folder / 'auth.db'}"
+        users.write_text(
+            "[mlflow]\nadmin_username = admin\ndefault_permission = EDIT\n"
+            "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+            f"database_uri = {database_of_users}\n"
         )
-    try:
-        deadline = time.monotonic() + START_S
-        while True:
-            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-                urllib.request.urlopen(f"{url}/health", timeout=2).close()
-                break
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"mlflow server did not start:\n{log.read_text()[-3000:]}")
-            time.sleep(0.2)
+        command += ["--app-name", "basic-auth"]
+        environment |= {
+            "MLFLOW_AUTH_CONFIG_PATH": str(users),
+            "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": password,
+        }
+    with started(command, folder=folder, environment=environment, log=log) as server:
+        await_ready(server, lambda: answers(f"{url}/health"), log, START_S)
         yield url
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()

@@ -50,7 +50,7 @@ def postgres_url() -> Iterator[str]:
 
     try:
         call("initdb", "-D", str(data), "-U", "ratchet", "--auth=trust", "--no-sync", "-E", "UTF8")
-        options = f"-c listen_addresses='' -k {folder} -c fsync=off -c max_connections=20"
+        options = f"-c listen_addresses='' -k {folder} -c fsync=off -c max_connections=150"
         call("pg_ctl", "-D", str(data), "-w", "-o", options, "-l", str(folder / "log"), "start")
         try:
             yield f"postgresql+psycopg2://ratchet@/postgres?host={folder}"

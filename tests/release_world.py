@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from postgres_server import postgres_url
+
 from ratchet.contracts.manifest import Manifest
 from ratchet.contracts.policy import Harness, Policy
 from ratchet.contracts.score import NotComputable
+from ratchet.release.certificate import certify, write_certificate
 from ratchet.release.decision import Decision, Rule
 from ratchet.release.ledger import Ledger
+from ratchet.release.qualification import Probe, Qualification, qualify
 from ratchet.release.records import Version
 from ratchet.store import Store
 
@@ -47,7 +53,7 @@ def a_manifest(**release: Any) -> Manifest:
             "methods": [{"name": "sft", "method": "sft", "start": "base"}],
             "evaluation": {"seeds": [0], "minimum_effect": 0.02},
             "prices": {"currency": "USD", **prices},
-            "release": {"owner": "Olga", "max_latency_ratio": 2.0, "max_cost_ratio": 2.0, **release},
+            "release": {"owner": "Olga", "max_latency_ratio": 2.0, "max_cost_ratio": 2.0, "canary_share": 0, **release},
             "retention_days": 30,
         }
     )
@@ -63,7 +69,9 @@ def a_policy(store: Store, name: str) -> Policy:
     return Policy(name=name, method="sft", checkpoint=f"checkpoints/{name}", weights_digest=weights, harness=HARNESS)
 
 
-def a_decision(manifest: Manifest, candidate: Policy, incumbent: Policy, state: str = "promote") -> Decision:
+def a_decision(
+    manifest: Manifest, candidate: Policy, incumbent: Policy, state: str = "promote", version: str | None = None
+) -> Decision:
     """A decision as the gate issues it, with a figure that is a number and one that is words."""
     passed = state == "promote"
     return Decision.issue(
@@ -72,6 +80,7 @@ def a_decision(manifest: Manifest, candidate: Policy, incumbent: Policy, state: 
         candidate_digest=candidate.digest,
         incumbent=incumbent.name,
         incumbent_digest=incumbent.digest,
+        incumbent_version=version,
         manifest_digest=manifest.digest,
         rules=(
             Rule(
@@ -99,6 +108,27 @@ def a_decision(manifest: Manifest, candidate: Policy, incumbent: Policy, state: 
     )
 
 
+def a_qualification(version: Version, *, previous: str | None = None, off: float = 0.0) -> Qualification:
+    """A qualification as the loop records it; it passes unless the engine is `off` by more than the tolerance."""
+    probe = Probe(
+        prompt_ids=(1, 2),
+        completion_ids=(3, 4),
+        sampled=(True, True),
+        served=(-0.5, -0.25 + off),
+        trained=(-0.5, -0.25),
+        previous=(-1.0, -1.0) if previous else None,
+    )
+    return qualify(
+        version,
+        served_digest=version.policy.weights_digest,
+        engine="transformers",
+        probes=[probe],
+        previous_weights=previous,
+        by="rule:gate",
+        at=AT,
+    )
+
+
 class World:
     """A home folder with its store and ledger, a manifest and the baseline."""
 
@@ -112,8 +142,10 @@ class World:
         self.tenant, self.experiment = self.manifest.tenant, self.manifest.experiment
 
     def candidate(self, name: str) -> Version:
-        """A registered candidate."""
-        return self.ledger.register(self.manifest, a_policy(self.store, name), by="Ada", at=AT)
+        """A registered candidate that the serving engine qualified."""
+        version = self.ledger.register(self.manifest, a_policy(self.store, name), by="Ada", at=AT)
+        self.ledger.qualify(a_qualification(version))
+        return version
 
     def decision(self, version: Version, state: str = "promote", incumbent: Policy | None = None) -> Decision:
         """A decision on it, against the baseline unless told otherwise."""
@@ -131,4 +163,16 @@ class World:
         decision = self.decision(version, incumbent=serving.policy if serving else None)
         self.ledger.apply(version, decision, at=AT)
         self.ledger.approve(version, by="Olga", reason="good", upto="production", at=AT)
+        approvals = self.ledger.approvals(version, decision)
+        write_certificate(self.store, certify(version, decision, {}, approvals=approvals, by="Olga", at=AT))
         return version
+
+
+@contextmanager
+def world_on(database: str, home: Path) -> Iterator[World]:
+    """A world that a rule may bring to staging, its ledger on `sqlite` or on a `postgres` server of its own."""
+    if database == "sqlite":
+        yield World(home, authorised_rule="staging")
+    else:
+        with postgres_url() as url:
+            yield World(home, url, authorised_rule="staging")

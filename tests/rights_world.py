@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from release_world import HARNESS, a_decision, a_manifest
+from release_world import HARNESS, a_decision, a_manifest, a_qualification
 
 from ratchet.contracts.policy import Policy
 from ratchet.contracts.score import Scored
@@ -18,6 +18,7 @@ from ratchet.loop.lineage import record_training
 from ratchet.policies.record import seal
 from ratchet.release.ledger import Ledger as ReleaseLedger
 from ratchet.release.records import Version
+from ratchet.release.review import approve_version
 from ratchet.rights import Event, authorise
 
 PARTNER = "partner"
@@ -93,7 +94,8 @@ class RightsWorld:
         version = ledger.register(self.manifest, policy, by="Ada")
         serving = ledger.current(self.tenant, self.experiment).production
         ledger.apply(version, a_decision(self.manifest, policy, serving.policy if serving else self.clean))
-        ledger.approve(version, by="Olga", reason="good", upto="production")
+        ledger.qualify(a_qualification(version))
+        approve_version(self.store, ledger, version, by="Olga", reason="good", upto="production")
         return version
 
 

@@ -21,9 +21,9 @@ MAY_IMPORT = {
 FRAMEWORKS = {"dagster", "mlflow", "great_expectations"}
 STAGES = (
     "contracts", "rights", "intake", "splits", "rewards", "sandbox", "environments", "policies", "rollouts", "methods",
-    "evaluation", "release", "loop", "cli",
+    "evaluation", "release", "serving", "loop", "cli",
 )  # fmt: skip
-FOUNDATION = {"deadline", "errors", "progress", "pyast", "store"}
+FOUNDATION = {"children", "deadline", "errors", "progress", "pyast", "store"}
 """Modules beside the stages, on which every stage may rest."""
 MAX_LINES = 400
 

@@ -22,23 +22,37 @@ ASSETS = {
     "split_lock": ("splits", "experiments", None, {"task_catalogue"}),
     "landing_logs": ("splits", "experiments", "sandbox", {"split_lock"}),
     "contamination_report": ("splits", "experiments", None, {"split_lock", "trajectories", "rights_ledger"}),
-    "reward_audit": ("rewards", "experiments", "sandbox", {"split_lock"}),
+    "reward_audit": ("rewards", "experiments", "sandbox", {"split_lock", "judge_calibration"}),
     "judge_calibration": ("rewards", "experiments", "trainer", {"split_lock", "trajectories", "rights_ledger"}),
     "judge_disagreements": ("rewards", "experiments", None, {"judge_calibration"}),
     "baseline_policy": ("training", "experiments", None, {"contamination_report"}),
-    "sft_policy": ("training", "experiments", "trainer", {"baseline_policy", "contamination_report", "trajectories"}),
-    "dpo_policy": ("training", "experiments", "trainer", {"sft_policy", "contamination_report", "trajectories"}),
-    "grpo_policy": (
+    "harness_policy": (
         "training",
         "experiments",
         "trainer",
-        {"sft_policy", "contamination_report", "reward_audit", "judge_calibration"},
+        {"baseline_policy", "contamination_report", "trajectories"},
     ),
+    "sft_policy": ("training", "experiments", "trainer", {"harness_policy", "contamination_report", "trajectories"}),
+    "dpo_policy": ("training", "experiments", "trainer", {"sft_policy", "contamination_report", "trajectories"}),
+    "orpo_policy": ("training", "experiments", "trainer", {"sft_policy", "contamination_report", "trajectories"}),
+    **{
+        f"{method}_policy": (
+            "training",
+            "experiments",
+            "trainer",
+            {"sft_policy", "contamination_report", "reward_audit", "judge_calibration"},
+        )
+        for method in ("grpo", "gspo", "rloo")
+    },
     "heldout_rows": (
         "evaluation",
         "experiments",
         "sandbox",
-        {"split_lock", "baseline_policy", "sft_policy", "dpo_policy", "grpo_policy"},
+        {
+            "split_lock",
+            "baseline_policy",
+            *(f"{made}_policy" for made in ("harness", "sft", "dpo", "orpo", "grpo", "gspo", "rloo")),
+        },
     ),
     "heldout_scorecard": ("evaluation", "experiments", None, {"heldout_rows"}),
     "policy_audit": ("evaluation", "experiments", None, {"heldout_rows"}),
@@ -49,6 +63,7 @@ ASSETS = {
         {"heldout_scorecard", "policy_audit", "contamination_report", "reward_audit", "rights_ledger"},
     ),
     "production_policy": ("release", "experiments", None, {"release_decision"}),
+    "canary_window": ("release", "experiments", None, {"production_policy"}),
 }
 """Group, partitions, pool and upstream assets."""
 BLOCKING = {
@@ -68,6 +83,8 @@ CHECKS = BLOCKING | {
 }
 GATE = {
     "evaluation_not_void",
+    "candidate_is_another_policy",
+    "incumbent_ran_where_it_serves",
     "zero_contamination",
     "training_rights_valid",
     "permissions_not_widened",
@@ -84,7 +101,7 @@ GATE = {
     "cost_within_limit",
 }
 INTAKE = {"rights_ledger", "retention_sweep", "trajectories"}
-IMPROVEMENT = ASSETS.keys() - INTAKE - {"task_catalogue", "split_lock", "landing_logs"}
+IMPROVEMENT = ASSETS.keys() - INTAKE - {"task_catalogue", "split_lock", "landing_logs", "canary_window"}
 JOBS = {
     "prepare_experiment": {"task_catalogue", "split_lock", "landing_logs"},
     "ingest_trajectories": {"rights_ledger", "trajectories"},
@@ -132,20 +149,21 @@ def test_the_jobs_are_these_and_run_in_one_process() -> None:
     assert found == JOBS
 
 
-def test_the_schedules_and_the_sensors_are_these_and_only_those_of_the_rights_start_by_themselves() -> None:
-    schedule = defs.resolve_schedule_def("nightly_improvement")
+def test_the_schedules_and_sensors_are_these_and_only_those_that_protect_or_obey_a_person_start_by_themselves() -> None:
+    schedule = defs.resolve_schedule_def("nightly_improvement_loop")
     assert schedule.cron_schedule == "0 2 * * *"
     assert schedule.job_name == "improve_policy"
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
-    for name in ("new_trajectories", "registry_review", "registry_reconciler", "judge_drift"):
+    for name in ("retraining_trigger", "registry_reconciler", "judge_drift"):
         assert defs.resolve_sensor_def(name).default_status is dg.DefaultSensorStatus.STOPPED
     sweep = defs.resolve_schedule_def("daily_retention_sweep")
     assert (sweep.cron_schedule, sweep.job_name) == ("0 1 * * *", "sweep_retention")
     assert sweep.default_status is dg.DefaultScheduleStatus.RUNNING
-    assert defs.resolve_sensor_def("rights_withdrawn").default_status is dg.DefaultSensorStatus.RUNNING
+    for name in ("rights_withdrawn", "canary_regression", "registry_review"):
+        assert defs.resolve_sensor_def(name).default_status is dg.DefaultSensorStatus.RUNNING
     repository = defs.get_repository_def()
     assert len(repository.schedule_defs) == 2
-    assert len(repository.sensor_defs) == 5
+    assert len(repository.sensor_defs) == 6
 
 
 def test_the_definitions_are_valid() -> None:

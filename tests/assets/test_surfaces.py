@@ -25,7 +25,7 @@ from ratchet.evaluation.html import release_page
 from ratchet.evaluation.report import FIGURES, policy_table, report
 from ratchet.evaluation.scorecard import Scorecard
 from ratchet.release.gate import decide
-from ratchet.release.inputs import GateInputs, Limits, PermissionsInput
+from ratchet.release.inputs import GateInputs, IncumbentInput, Limits, PermissionsInput
 from resources import projection
 from resources.registry import Registry
 
@@ -49,6 +49,7 @@ def body(cards: list[Scorecard]) -> dict[str, Any]:
         lock_digest="lock",
         reward_digest="reward",
         limits=Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
+        incumbent=IncumbentInput(digest="pin", version=None, released_for=None, evaluated_in="repair 1"),
         contamination=None,
         rights=(),
         reward_audit=None,
@@ -83,7 +84,8 @@ def dagster(cards: list[Scorecard]) -> str:
 
 
 def test_every_figure_reads_the_same_in_terminal_page_and_dagster(cards: list[Scorecard], body: dict[str, Any]) -> None:
-    surfaces = terminal(body), unescape(release_page(body)), dagster(cards)
+    page = unescape(release_page(body)).replace("\xa0", " ")
+    surfaces = terminal(body), page, dagster(cards)
     for _, figure in FIGURES:
         for policy in body["policies"]:
             assert all(figure(policy) in surface for surface in surfaces)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from ratchet import sandbox
 from ratchet.cli import doctor
 from ratchet.cli.main import app
-from ratchet.contracts.manifest import load_manifest
+from ratchet.contracts.manifest_file import load_manifest
 from ratchet.errors import RatchetError, StoreError
 from ratchet.loop.context import open_run
 from ratchet.sandbox import Finding

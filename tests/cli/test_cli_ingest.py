@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ratchet.cli.main import app
-from ratchet.contracts.manifest import load_manifest
+from ratchet.contracts.manifest_file import load_manifest
 from ratchet.loop.context import open_run
 
 MANIFEST = Path(__file__).resolve().parents[2] / "experiments" / "repair.yaml"

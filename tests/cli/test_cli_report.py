@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ratchet.cli.main import app
-from ratchet.cli.report import find_run, missing_stage
-from ratchet.contracts.manifest import load_manifest
+from ratchet.cli.report import LANGUAGES, find_run, missing_stage
+from ratchet.contracts.manifest_file import load_manifest
 from ratchet.errors import RatchetError
+from ratchet.evaluation.html import languages
 from ratchet.loop.context import Run, open_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ def call(home: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["report", *arguments, "--home", str(home)])
 
 
-@pytest.mark.parametrize("how", [[], ["--json"], ["--html", "page.html"]], ids=["tables", "json", "page"])
+@pytest.mark.parametrize("how", [[], ["--json"], ["--html", "page.html"], ["--csv", "figures.csv"]])
 def test_an_incomplete_run_is_refused_by_the_stage_that_is_missing(
     how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +42,8 @@ def test_an_incomplete_run_is_refused_by_the_stage_that_is_missing(
     assert line.startswith(f"error: run {run.manifest.run_id}: ")
     assert "task_catalogue is missing" in line
     assert result.stdout == ""
-    assert not (tmp_path / "page.html").exists()
+    assert not list(tmp_path.glob("*.html"))
+    assert not list(tmp_path.glob("*.csv"))
 
 
 def test_the_missing_stage_is_the_first_in_the_order_of_the_loop(tmp_path: Path) -> None:
@@ -86,3 +88,14 @@ def test_an_empty_home_says_what_makes_a_run(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "`ratchet run` makes one" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_language_that_the_page_lacks_is_refused_by_name(tmp_path: Path) -> None:
+    result = call(tmp_path, "--html", str(tmp_path / "page.html"), "--language", "fr")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --language is 'fr': it must be one of en, es")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_languages_are_those_of_the_page() -> None:
+    assert [language.code for language in languages()] == list(LANGUAGES)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from server_process import free_port
 from typer.testing import CliRunner
 
 from ratchet.cli.main import app
@@ -32,12 +33,6 @@ def test_a_port_in_use_is_refused_by_its_number(tmp_path: Path) -> None:
     assert result.stderr.startswith(f"error: port {port}: ")
     assert "--dagster-port" in result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def followers(home: Path) -> list[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,9 @@ def ready(prepared: Path, tmp_path: Path) -> Path:
 def done(finished: Path, tmp_path: Path) -> Path:
     """A copy of the home with a decision."""
     return Path(shutil.copytree(finished, tmp_path / "home"))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as opened:
+        yield opened

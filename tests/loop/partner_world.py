@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loop_world import MANIFEST, judge, train
-from release_world import a_decision
+from release_world import a_decision, a_qualification
 
 from ratchet.contracts.policy import Policy
 from ratchet.loop import intake, learning
@@ -96,5 +96,6 @@ def produce(run: Run, name: str, **release: Any) -> Version:
     serving = ledger.current(TENANT, run.manifest.experiment).production
     incumbent = serving.policy if serving else policy(run, "baseline")
     ledger.apply(version, a_decision(manifest, version.policy, incumbent))
+    ledger.qualify(a_qualification(version))
     ledger.approve(version, by="Olga", reason="good", upto="production")
     return version

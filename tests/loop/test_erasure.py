@@ -28,6 +28,7 @@ from ratchet.loop.places import Item, Scope
 from ratchet.loop.tracing import trace_grant
 from ratchet.rights import Ledger
 from resources.instance_purge import project_purges
+from resources.mlflow_models import as_global_uri
 from resources.projection import project_run
 from resources.registry import Registry
 
@@ -79,7 +80,7 @@ def launch(instance: dg.DagsterInstance, job: str, key: str, assets: list[str]) 
 def trace_episode(home: Path, tenant: str, experiment: str) -> None:
     """Trace something about the data into the experiment, as an agent's own tracing would."""
     registry = Registry.of(home)
-    with warnings.catch_warnings(), registry.models._as_global_uri():
+    with warnings.catch_warnings(), as_global_uri(registry.models.uri):
         # MLflow warns, when it first traces, of a type hint of its own.
         warnings.simplefilter("ignore")
         import mlflow

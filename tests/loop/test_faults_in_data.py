@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from faults import ALWAYS, Fault, Faulty
+from judge_endpoint import JudgeServer
 from loop_world import MANIFEST, small_manifest
 
 from ratchet.contracts.environment import Task
@@ -42,11 +43,12 @@ def fresh(prepared: Path, home: Path, manifest: Any, faults: Mapping[Any, Fault]
     """A run with the tasks and the lock of the prepared one, and nothing else, on an environment with faults."""
     old = reopen_run(prepared, MANIFEST.run_id)
     if not home.exists():
-        shutil.copytree(prepared / "cache", home / "cache")
+        for memory in ("cache", "heldout"):
+            if (prepared / memory).exists():
+                shutil.copytree(prepared / memory, home / memory)
         with open_run(home, manifest) as run:
-            names = [old.name("tasks.jsonl"), *old.store.names(old.name("splits"))]
-            for name in names:
-                run.store.create(run.name(name.removeprefix(old.name() + "/").lstrip("/")), old.store.read(name))
+            for name in ("tasks.jsonl", *(f"splits/{one}" for one in old.store.children(old.name("splits")))):
+                run.store.create(run.name(name), old.store.read(old.name(name)))
     run = open_run(home, manifest)
     run.__dict__["environment"] = Faulty(run.environment, faults or {})
     return run
@@ -128,6 +130,28 @@ def test_what_a_retry_mends_is_there_once_and_the_dataset_is_the_clean_one(
         assert learned(logged(run, "expert")) == learned(clean)
         assert (stage.rows[0]["invalid"], stage.rows[0]["mended"]) == (0, 2)
         assert "reset: OSError" in reasons(stage)
+
+
+def test_no_judge_is_asked_while_data_is_made_so_that_its_faults_change_none(
+    prepared: Path, clean: list[Trajectory], tmp_path: Path
+) -> None:
+    """First logs and pairs are accepted by the tests, though the manifest's acceptance asks a judge too."""
+    with JudgeServer(lambda shown: ("no category", "")) as server:
+        endpoint = {"url": server.url, "model": "dead", "retries": 0}
+        over = {
+            "reward.judge": {"rubric": "edit_quality", "kind": "endpoint", "weight": 0.5, "endpoint": endpoint},
+            "reward.acceptance": ["hidden_tests", "edit_quality"],
+        }
+        with fresh(prepared, tmp_path / "home", small_manifest(**LOGS, **over)) as run:
+            stage = data.landing_logs(run)
+            assert learned(logged(run, "expert")) == learned(clean)
+            scores = [one.ratchet.score for one in logged(run, "expert")]
+            assert [one.kind for one in scores] == [one.ratchet.score.kind for one in clean]
+            assert stage.figures["invalid"] == 0
+            learning.baseline_policy(run)
+            sampled = learning.scored_rollouts(run, DPO, learning.open_policy(run, "baseline"))
+            assert logged(run, sampled)
+        assert server.seen == []
 
 
 def test_too_many_stop_the_stage_and_the_next_call_plays_only_what_is_missing(

@@ -16,7 +16,8 @@ from ratchet.contracts.manifest import MethodSection
 from ratchet.errors import TooManyInvalid
 from ratchet.loop import learning
 from ratchet.loop.context import Run
-from ratchet.loop.trainer import _task_stream, _validation
+from ratchet.loop.trainer import _task_stream
+from ratchet.loop.validating import validation
 from ratchet.methods import grpo
 from ratchet.methods.base import Outcome, RolloutSample, Sampler
 from ratchet.methods.grpo_trainer import EpisodeGRPOTrainer
@@ -38,12 +39,6 @@ def run(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
         yield opened
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as opened:
-        yield opened
-
-
 @pytest.fixture
 def broken(run: Run) -> Iterator[Faulty]:
     """The run's environment, whole at first."""
@@ -55,7 +50,7 @@ def broken(run: Run) -> Iterator[Faulty]:
 
 
 def stream(run: Run, pool: ThreadPoolExecutor) -> tuple[list[str], Sampler]:
-    return _task_stream(run, SECTION, Rendering(load(STARTER)[1]), pool, 1.0)
+    return _task_stream(run, SECTION, Rendering(load(STARTER)[1]), pool, 1.0, learning.harness_of(run))
 
 
 def without(sampler: Sampler, lost: int) -> Sampler:
@@ -159,13 +154,13 @@ def test_validation_leaves_invalid_attempts_out_and_stops_where_they_are_too_man
     run: Run, broken: Faulty, pool: ThreadPoolExecutor
 ) -> None:
     model = load(STARTER)[0].eval()
-    validate = _validation(run, Rendering(load(STARTER)[1]), pool)
-    clean = validate(model)
+    validate = validation(run, Rendering(load(STARTER)[1]), pool, learning.harness_of(run))
+    clean = validate(model).acceptance
     tasks = [task.task_id for task in run.validation_tasks()]
     shares = []
     for name in tasks:
         broken.faults, broken.struck = {name: Fault("verifier", "nan", ALWAYS)}, type(broken.struck)()
-        shares.append(validate(model))
+        shares.append(validate(model).acceptance)
     accepted = clean * len(tasks)
     assert {round(share * (len(tasks) - 1), 6) for share in shares} <= {round(accepted, 6), round(accepted - 1, 6)}
     assert sum(shares) * (len(tasks) - 1) == pytest.approx(accepted * (len(tasks) - 1))

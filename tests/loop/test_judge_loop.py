@@ -72,6 +72,27 @@ def test_a_calibration_is_made_once_and_says_that_its_labels_are_simulated(run: 
     assert len(server.seen) == calls
 
 
+def test_the_stage_answers_every_question_of_bias_or_says_why_it_does_not_arise(run: Run) -> None:
+    rows = {row["figure"]: row for row in judge.judge_calibration(run).rows if row["figure"].startswith("bias")}
+    assert [*rows] == ["bias: position", "bias: verbosity", "bias: self_preference", "bias: injection"]
+    assert "not applicable: the rubric grades one work at a time" in rows["bias: position"]["value"]
+    assert "not applicable: no agent is named" in rows["bias: self_preference"]["value"]
+    for kind in ("verbosity", "injection"):
+        assert "items" in rows[f"bias: {kind}"]["labels"]
+    shown = CliRunner().invoke(app, ["judge", "show", "--home", str(run.home)])
+    assert "bias: position: not applicable" in shown.output
+
+
+def test_a_judge_whose_own_family_is_named_is_audited_for_preferring_it(server: JudgeServer, tmp_path: Path) -> None:
+    """The random agent is said to be its kin; the judge grades by the work, so that nothing but few items is found."""
+    with with_judge(tmp_path, section(server, own_agents=["random"], calibration_labels=40)) as run:
+        rows = {row["figure"]: row for row in judge.judge_calibration(run).rows}
+        groups = {item.group for item in judge.corpus(run).items.values()}
+    assert groups == {"expert", "random"}
+    assert "not applicable" not in str(rows["bias: self_preference"]["value"])
+    assert "biased" not in rows["bias: self_preference"]["labels"]
+
+
 def test_a_calibrated_judge_pays_its_share_and_only_its_share(run: Run) -> None:
     grader = judge_drift.grader_of(run)
     assert grader is not None
@@ -179,7 +200,7 @@ def test_the_queue_goes_out_with_both_reasons_and_comes_back_as_labels(run: Run,
     out.write_text(sink.getvalue())
     for expected in ("1 new labels", "0 new labels"):
         done = CliRunner().invoke(app, ["judge", "labels", str(out), *place])
-        assert expected in done.output or expected[0] == "0"
+        assert expected in done.output
     (found,) = [label for label in judge.labels_of(run).all() if label.rater == "boris"][:1]
     assert (found.item_id, found.category, found.simulated) == (rows[0]["item_id"], "poor", False)
     assert [one.rater for one in judge.standing(run) if one.item_id == found.item_id and one.simulated] == []

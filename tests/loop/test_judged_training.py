@@ -9,7 +9,7 @@ import pytest
 from judge_world import with_judge
 
 from ratchet.errors import TrainingError
-from ratchet.loop import data, judge, judge_drift, learning
+from ratchet.loop import auditing, data, judge, judge_drift, judging, learning
 from ratchet.rewards.calibration.drift import DriftCheck
 
 SMALL: dict[str, Any] = {
@@ -28,17 +28,17 @@ SMALL: dict[str, Any] = {
 def test_a_local_judge_pays_in_training_and_a_frozen_one_stops_it(tmp_path: Path) -> None:
     with with_judge(tmp_path, SMALL) as run:
         data.contamination_report(run)
-        data.reward_audit(run)
         learning.baseline_policy(run)
         learning.train_method(run, "sft")
         with pytest.raises(TrainingError, match="no calibration"):
-            learning.train_method(run, "grpo")
+            auditing.reward_audit(run)
         said = judge.judge_calibration(run)
         found = judge.open_calibration(run)
         assert found is not None
         assert found.simulated
         assert found.passed, said.summary
         assert judge.judge_calibration(run).reused
+        auditing.reward_audit(run)
         _freeze(run)
         with pytest.raises(TrainingError, match="FROZEN"):
             learning.train_method(run, "grpo")
@@ -47,6 +47,13 @@ def test_a_local_judge_pays_in_training_and_a_frozen_one_stops_it(tmp_path: Path
         (stage,) = learning.train_method(run, "grpo")
         assert learning.open_policy(run, "grpo").training["judge_calibration"] == found.digest
         assert not stage.reused
+        trained = learning.open_policy(run, "grpo")
+        asked = sum(row["judge_calls"] or 0 for row in trained.training["curve"])
+        assert asked > 0
+        cost = judging.investment(run, trained).stage
+        hours = trained.training["seconds"] / 3600
+        prices = run.manifest.prices
+        assert cost == pytest.approx(hours * prices.per_trainer_hour + asked * prices.per_judge_call)
 
 
 def _freeze(run: Any) -> None:

@@ -12,7 +12,7 @@ from ratchet.contracts.attempt import Attempt, CallStep
 from ratchet.contracts.environment import Task, ToolCall, ToolResult
 from ratchet.contracts.score import Scored
 from ratchet.errors import RatchetError
-from ratchet.loop import data
+from ratchet.loop import auditing, data
 from ratchet.loop.context import open_run
 from ratchet.loop.trainer import completion, rollout_sample, turns
 from ratchet.methods.grpo_steps import checked_steps
@@ -45,12 +45,12 @@ def test_the_audit_of_a_reward_admits_its_verifiers_on_probes_and_real_episodes(
     with open_run(ready, small_manifest(reward=PROCESS)) as run:
         make_tasks(run)
         data.split_lock(run)
-        stage = data.reward_audit(run)
+        stage = auditing.reward_audit(run)
         assert stage.figures["admitted"] == "hidden_tests, repair_process"
         place = run.name("verifier_admission.json")
         admitted = reopen_admission(run.store.read(place), place)
         assert admitted.verified == admitted.attempts > 4 * 6
-        assert data.reward_audit(run).reused
+        assert auditing.reward_audit(run).reused
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_verifier_that_disagrees_with_itself_stops_the_loop_by_name(
         make_tasks(run)
         data.split_lock(run)
         with pytest.raises(RatchetError, match=named):
-            data.reward_audit(run)
+            auditing.reward_audit(run)
         assert not run.store.exists(run.name("reward_audit.json"))
 
 

@@ -18,7 +18,7 @@ from ratchet.contracts.policy import Policy
 from ratchet.errors import EvaluationError, IntegrityError, PermissionsError, RatchetError
 from ratchet.evaluation.report import comparison_table, decision_table, policy_table
 from ratchet.evaluation.rows import EvaluationRow, RowStore
-from ratchet.loop import data, deciding, judging, learning, trainer
+from ratchet.loop import apart, auditing, deciding, judging, learning, trainer
 from ratchet.loop.context import Run, open_run, reopen_run
 from ratchet.policies.record import seal
 
@@ -64,14 +64,14 @@ def test_a_harness_that_asks_for_more_is_refused_before_it_runs(
 
 
 def parts(run: Run, policy: Policy) -> list[Path]:
-    return [run.store.path(name) for name in run.store.names(judging.row_store(run, policy).prefix)]
+    return [run.store.path(name) for name in run.store.names(f"{judging.row_store(run, policy).prefix}/parts")]
 
 
 def replace_rows(run: Run, policy: Policy, rows: Iterable[EvaluationRow]) -> RowStore:
-    """Put other rows in the place of a policy's."""
-    for path in parts(run, policy):
-        path.unlink()
+    """Put other rows in the place of a policy's, and leave no trace of those before."""
     store = judging.row_store(run, policy)
+    run.store.delete_all(store.prefix)
+    run.store.delete(store.index.head)
     store.append(list(rows))
     return store
 
@@ -81,7 +81,7 @@ def outcome(row: EvaluationRow) -> dict[str, object]:
     return row.model_dump(exclude=measured)
 
 
-def test_a_part_that_is_gone_is_run_again_and_nothing_else_is(done: Path) -> None:
+def test_a_part_that_was_never_run_is_run_and_nothing_else_is(done: Path) -> None:
     with reopen_run(done, MANIFEST.run_id) as run:
         baseline, sft, _ = judging.policies(run)
         before = judging.row_store(run, sft).complete()
@@ -95,7 +95,8 @@ def test_a_part_that_is_gone_is_run_again_and_nothing_else_is(done: Path) -> Non
         assert [outcome(row) for row in after] == [outcome(row) for row in before]
         assert [row for row in after if row.seed == 0] == [row for row in before if row.seed == 0]
         new = [path for path in parts(run, sft) if path not in kept]
-        assert sum(len(path.read_text().splitlines()) for path in new) == 16
+        read = (run.store.read(str(path.relative_to(run.store.root))) for path in new)
+        assert sum(len(data.splitlines()) for data in read) == 16
         assert {path: path.read_bytes() for path in (*untouched, *kept)} == untouched | kept
         assert judging.heldout_rows(run).reused
 
@@ -118,11 +119,11 @@ def test_doubled_rows_that_differ_are_refused_and_equal_ones_count_once(done: Pa
         store.append(rows[:5])
         assert store.complete() == rows
         flipped = {"accepted": "rejected", "rejected": "accepted"}
-        store.append([row.model_copy(update={"status": flipped[row.status]}) for row in rows[:1]])
         with pytest.raises(
             EvaluationError, match=rf"{re.escape(rows[0].task_id)!r} seed {rows[0].seed}.*two different"
         ):
-            judging.heldout_rows(run)
+            store.append([row.model_copy(update={"status": flipped[row.status]}) for row in rows[:1]])
+        assert store.complete() == rows
 
 
 def test_a_valid_outcome_is_not_rolled_again(done: Path) -> None:
@@ -135,12 +136,17 @@ def test_a_valid_outcome_is_not_rolled_again(done: Path) -> None:
             judging.heldout_rows(run)
 
 
-def test_rows_that_were_edited_are_refused_by_their_part(done: Path) -> None:
+@pytest.mark.parametrize("harm", ["changed", "gone"])
+def test_rows_that_were_changed_or_taken_away_are_named_and_not_run_again(done: Path, harm: str) -> None:
     with reopen_run(done, MANIFEST.run_id) as run:
-        (path,) = parts(run, judging.policies(run)[1])
-        path.write_bytes(path.read_bytes().replace(b'"rejected"', b'"accepted"', 1))
-        with pytest.raises(IntegrityError, match=path.name):
+        sft = judging.policies(run)[1]
+        first = judging.row_store(run, sft).complete()[0]
+        (path,) = parts(run, sft)
+        damage(path) if harm == "changed" else path.unlink()
+        with pytest.raises(IntegrityError, match=path.name) as caught:
             judging.heldout_rows(run)
+        assert f"task {first.task_id!r} seed {first.seed}" in str(caught.value)
+        assert run.sandbox.misses == 0
 
 
 def damage(path: Path) -> None:
@@ -164,7 +170,7 @@ def test_a_tampered_checkpoint_is_not_trained_from(done: Path, monkeypatch: pyte
         sft = judging.policies(run)[1]
         damage(run.store.path(sft.checkpoint) / "model.safetensors")
         run.store.path(run.name("policies", "grpo", "policy.json")).unlink()
-        monkeypatch.setattr(learning, "run_in_subprocess", lambda entry, arguments, *_, **__: trainer.train(arguments))
+        monkeypatch.setattr(apart, "run_in_subprocess", lambda entry, arguments, *_, **__: trainer.train(arguments))
         with pytest.raises(IntegrityError, match=f"checkpoint {sft.checkpoint}"):
             learning.train_method(run, "grpo")
 
@@ -181,7 +187,7 @@ def test_a_checkpoint_that_was_tampered_with_after_the_judgement_is_not_promoted
     ("name", "opens"),
     [
         ("splits/lock.json", lambda run: run.lock),
-        ("reward_audit.json", data.open_audit),
+        ("reward_audit.json", auditing.open_audit),
         ("scorecards/sft.json", judging.scorecards),
         ("policy_audits/sft.json", lambda run: judging.open_policy_audit(run, "sft")),
         ("decision.json", deciding.open_decision),

@@ -19,7 +19,7 @@ from loop_world import MANIFEST, small_manifest
 from ratchet.contracts.environment import Task
 from ratchet.errors import ContaminationError, IntegrityError, RatchetError, RightsError, SplitError
 from ratchet.intake import index
-from ratchet.loop import data, intake, learning, trainer
+from ratchet.loop import apart, data, intake, learning, trainer
 from ratchet.loop.context import Run, open_run, reopen_run
 from ratchet.rights import Event
 
@@ -36,9 +36,10 @@ def refused(run: Run, error: type[RatchetError], *parts: str, method: str = "sft
 
 
 def edit_tasks(run: Run, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
-    path = run.store.path(run.name("tasks.jsonl"))
-    tasks = change([json.loads(line) for line in path.read_text().splitlines()])
-    path.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    name = run.name("tasks.jsonl")
+    tasks = change([json.loads(line) for line in run.store.read(name).splitlines()])
+    run.store.delete(name)
+    run.store.create(name, "".join(json.dumps(task) + "\n" for task in tasks).encode())
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "heldout"])
@@ -195,7 +196,7 @@ def start_of(run: Run, method: str = "sft") -> dict[str, Any]:
         raise Stop
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(learning, "run_in_subprocess", keep)
+        patched.setattr(apart, "run_in_subprocess", keep)
         with pytest.raises(Stop):
             learning.train_method(run, method)
     return kept[0]
@@ -284,14 +285,14 @@ def test_a_right_that_ends_between_dataset_and_start_stops_the_trainer(
 def test_a_right_that_ends_before_the_training_process_starts_is_told_by_the_parent(
     ready: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = learning.run_in_subprocess
+    real = apart.run_in_subprocess
     with open_run(ready, MANIFEST) as run:
 
         def late(*arguments: Any, **limits: Any) -> Any:
             withdraw(run)
             return real(*arguments, **limits)
 
-        monkeypatch.setattr(learning, "run_in_subprocess", late)
+        monkeypatch.setattr(apart, "run_in_subprocess", late)
         refused(run, RightsError, f"grant {GRANT!r}", "withdrawn")
 
 

@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loop_world import ROOT, judge, prepare, small_manifest
 from seaweed_server import BUCKET, Seaweed, running_seaweed
+from test_apart import asked, landlocked
 
 from ratchet.errors import ConflictError
 from ratchet.loop import deciding, learning
+from ratchet.loop.apart import train_apart
 from ratchet.loop.context import Run, Stage, open_run, runs
 from ratchet.store import open_store
 from ratchet.store.s3 import S3Store
@@ -131,3 +134,31 @@ def test_a_loop_that_lost_its_store_says_so_and_goes_on_where_it_stopped(server:
         shown, _ = process.communicate(timeout=1800)
         assert process.returncode == 0, shown[-3000:]
         assert ("Everything was reused" in shown) == reused
+
+
+@landlocked
+def test_training_on_s3_reads_nothing_of_the_held_out_tasks(
+    server: Seaweed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_run(tmp_path / "home", TINY) as run:
+        prepare(run)
+        secrets = [part.encode() for task in run.heldout_tasks() for part in (task.prompt, task.task_id)]
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        work = run.home / "work" / run.manifest.run_id
+        arguments = {"home": str(run.home), "run_id": run.manifest.run_id, **asked(run)}
+
+        def attack(entry: str) -> Any:
+            return train_apart(
+                run, f"heldout_attacks:{entry}", arguments, work / "p", output=work / "x", hard_wall_s=300
+            )[0]
+
+        found = attack("attempt")
+        assert found.pop("rollouts") == "None, None"
+        # Names in a bucket can be listed; there are no rows yet.
+        assert found.pop("rows of another store") == "got []"
+        refused = ("HeldoutError", "PermissionError")
+        assert {door: said for door, said in found.items() if not said.startswith(refused)} == {}
+        assert "this process may not read" in found["another store"]
+        taken = [bytes.fromhex(one) for one in attack("bucket")]
+        assert taken
+        assert [one for one in taken if any(secret in one for secret in secrets)] == []

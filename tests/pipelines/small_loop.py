@@ -12,13 +12,16 @@ from dagster._core.instance.ref import InstanceRef
 
 from pipelines.definitions import defs
 from ratchet.contracts.canonical import canonical_json
-from ratchet.contracts.manifest import Manifest, load_manifest
+from ratchet.contracts.manifest import Manifest
+from ratchet.contracts.manifest_file import load_manifest
 from ratchet.environments.repair.catalogue import build
 from ratchet.environments.repair.problems import human_eval
 from ratchet.loop.context import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = 16
+SFT_ALONE = [{"name": "sft", "method": "sft", "start": "base", "data": {"policies": ["expert"]}}]
+"""One short training."""
 
 
 def small_manifest(**overrides: Any) -> Manifest:
@@ -42,12 +45,12 @@ def small_manifest(**overrides: Any) -> Manifest:
 class Loop:
     """A home, an instance, and the jobs on them."""
 
-    def __init__(self, home: Path, manifest: Manifest) -> None:
+    def __init__(self, home: Path, manifest: Manifest, problems: int = PROBLEMS) -> None:
         """Open the experiment. Its catalogue is made of the first problems only, by the environment's own means."""
         self.home, self.manifest = home, manifest
         with open_run(home, manifest) as run:
             settings = run.environment.settings.catalogue  # type: ignore[attr-defined]
-            problems = islice(human_eval(), PROBLEMS)
+            problems = islice(human_eval(), problems)
             made = build(problems, settings, run.sandbox, seed=manifest.seed, name="repair", version="1")
             lines = "".join(canonical_json(task) + "\n" for task in made)
             run.store.create_same(run.name("tasks.jsonl"), lines.encode())
@@ -65,6 +68,10 @@ class Loop:
             asset_selection=None if only is None else [dg.AssetKey(name) for name in only],
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
+
+    def assets(self, job: str) -> list[str]:
+        """Names of the assets of a job."""
+        return [key.to_user_string() for key in defs.resolve_job_def(job).asset_layer.selected_asset_keys]
 
     def materialized(self, asset: str) -> bool:
         """Whether the asset has a materialisation in the instance."""

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -63,8 +63,10 @@ def lines() -> Iterator[list[str]]:
     progress.set_sink(before)
 
 
-def narrated(instance: dg.DagsterInstance, key: str) -> Narrator:
-    narrator = Narrator(["first", "second"])
+def narrated(
+    instance: dg.DagsterInstance, key: str, worked: Callable[[str, float, str], None] = lambda *what: None
+) -> Narrator:
+    narrator = Narrator(["first", "second"], worked)
     execute(JOB, key, instance, narrator)
     return narrator
 
@@ -74,6 +76,19 @@ def test_a_line_is_said_as_each_asset_starts_and_ends(instance: dg.DagsterInstan
     assert lines[:3] == ["[1/2] first ...", "[1/2] first: 12 things (reused)", "[2/2] second ..."]
     assert lines[3].startswith("[2/2] second: made (")
     assert lines[4] == "1 checks, 0 did not pass"
+
+
+def test_how_long_a_stage_worked_is_told_unless_it_found_its_work_done(
+    instance: dg.DagsterInstance, lines: list[str]
+) -> None:
+    told: list[tuple[str, float, str]] = []
+    narrated(instance, "good", lambda *what: told.append(what))
+    ((stage, seconds, ended),) = told
+    assert (stage, ended) == ("second", "done")
+    assert f"second: made ({seconds:.1f} s)" in lines[-1] or seconds >= 0.05
+    with pytest.raises(ContaminationError):
+        narrated(instance, "refused", lambda *what: told.append(what))
+    assert [(stage, ended) for stage, _, ended in told[1:]] == [("second", "failed")]
 
 
 def test_a_failed_blocking_check_ends_the_launch_with_its_reason(

@@ -16,7 +16,7 @@ from rights_world import PARTNER, WORD, RightsWorld, now
 
 from pipelines.definitions import defs
 from pipelines.schedules import daily_retention_sweep
-from pipelines.sensors import new_trajectories, rights_withdrawn
+from pipelines.sensors import retraining_trigger, rights_withdrawn
 from ratchet.loop import affected, retraining
 from ratchet.loop.context import Run
 from ratchet.loop.erasing import certificates, erase
@@ -90,7 +90,7 @@ def test_a_retraining_is_asked_for_once_the_data_is_erased_and_the_version_goes_
 ) -> None:
     world = RightsWorld(local, on_withdrawal="retrain", withdrawal_deadline_days=5)
     _, learned = world.produce()
-    watched = tick(world, instance, sensor=new_trajectories).cursor
+    watched = tick(world, instance, sensor=retraining_trigger).cursor
     world.event("withdraw")
     first = tick(world, instance)
     assert not first.run_requests
@@ -106,7 +106,7 @@ def test_a_retraining_is_asked_for_once_the_data_is_erased_and_the_version_goes_
     )
     assert request.tags["ratchet/rights"] == PARTNER
     # An erasure is no growth: it asks for no retraining by itself.
-    assert not tick(world, instance, watched, sensor=new_trajectories).run_requests
+    assert not tick(world, instance, watched, sensor=retraining_trigger).run_requests
     later = now() + timedelta(days=6)
     monkeypatch.setattr(Run, "now", staticmethod(lambda: later))
     third = tick(world, instance, second.cursor)
@@ -210,4 +210,5 @@ def test_the_schedule_asks_for_a_sweep_of_every_tenant_that_has_grants(
     ) as context:
         requests = daily_retention_sweep(context)
     assert isinstance(requests, list)
-    assert [(one.partition_key, one.run_key) for one in requests] == [(world.tenant, f"{world.tenant}@2030-01-02")]
+    asked = [(one.partition_key, one.run_key) for one in requests]
+    assert asked == [(world.tenant, f"{world.tenant}@2030-01-02T01:00")]

@@ -14,13 +14,13 @@ from dagster._core.instance.ref import InstanceRef
 from release_world import World, a_manifest
 from typer.testing import CliRunner
 
-from pipelines.schedules import nightly_improvement
+from pipelines.review_sensor import registry_review
+from pipelines.schedules import nightly_improvement_loop
 from pipelines.sensors import (
     ATTEMPTS,
     OCCASION,
-    new_trajectories,
     registry_reconciler,
-    registry_review,
+    retraining_trigger,
     rights_withdrawn,
 )
 from ratchet.cli.main import app
@@ -30,7 +30,6 @@ from ratchet.intake import write_atif
 from ratchet.loop import retraining
 from ratchet.loop.context import open_run, reopen_run, runs
 from ratchet.loop.intake import ingest_landing
-from ratchet.release.states import State
 from resources.home import Home
 from resources.registry import Registry
 
@@ -71,7 +70,7 @@ def home(tmp_path: Path) -> Path:
 
 def test_the_first_look_only_remembers_where_a_tenant_stands(home: Path, instance: dg.DagsterInstance) -> None:
     land(home, "outside.jsonl", 1)
-    found = tick(new_trajectories, instance, home, None)
+    found = tick(retraining_trigger, instance, home, None)
     assert not found.run_requests
     assert json.loads(found.cursor or "")["acme"] == {"head": retraining.head(home, "acme"), "attempt": 0}
 
@@ -79,9 +78,9 @@ def test_the_first_look_only_remembers_where_a_tenant_stands(home: Path, instanc
 def test_logs_from_outside_open_and_launch_the_successor_of_the_newest_experiment(
     home: Path, instance: dg.DagsterInstance
 ) -> None:
-    before = tick(new_trajectories, instance, home, None).cursor
+    before = tick(retraining_trigger, instance, home, None).cursor
     land(home, "outside.jsonl", 1)
-    found = tick(new_trajectories, instance, home, before)
+    found = tick(retraining_trigger, instance, home, before)
     (request,) = found.run_requests or []
     successor = reopen_run(home, str(request.partition_key)).manifest
     assert successor == MANIFEST.model_copy(update={"grown_to": retraining.head(home, "acme")})
@@ -89,15 +88,15 @@ def test_logs_from_outside_open_and_launch_the_successor_of_the_newest_experimen
     assert request.run_key == f"{successor.run_id}#1"
     (added,) = found.dynamic_partitions_requests or []
     assert list(added.partition_keys) == [successor.run_id]
-    again = tick(new_trajectories, instance, home, found.cursor)
+    again = tick(retraining_trigger, instance, home, found.cursor)
     assert not again.run_requests
     assert again.cursor == found.cursor
 
 
 def test_what_an_experiment_writes_itself_asks_for_no_retraining(home: Path, instance: dg.DagsterInstance) -> None:
-    before = tick(new_trajectories, instance, home, None).cursor
+    before = tick(retraining_trigger, instance, home, None).cursor
     land(home, f"{MANIFEST.run_id}.dpo.0123.atif.jsonl", 1)
-    assert not tick(new_trajectories, instance, home, before).run_requests
+    assert not tick(retraining_trigger, instance, home, before).run_requests
 
 
 def test_logs_of_both_kinds_are_told_apart_and_counted(home: Path) -> None:
@@ -115,11 +114,11 @@ def test_logs_of_both_kinds_are_told_apart_and_counted(home: Path) -> None:
 def test_a_failed_retraining_is_tried_again_under_another_key_and_not_for_ever(
     home: Path, instance: dg.DagsterInstance
 ) -> None:
-    cursor = tick(new_trajectories, instance, home, None).cursor
+    cursor = tick(retraining_trigger, instance, home, None).cursor
     land(home, "outside.jsonl", 1)
     keys = []
     for number in range(ATTEMPTS + 2):
-        found = tick(new_trajectories, instance, home, cursor)
+        found = tick(retraining_trigger, instance, home, cursor)
         cursor = found.cursor
         for request in found.run_requests or []:
             keys.append(request.run_key)
@@ -143,12 +142,12 @@ def test_the_schedule_takes_the_newest_experiment_of_its_home(
             resources={"home": Home(path=str(home))},
         ) as context,
     ):
-        assert isinstance(nightly_improvement(context), dg.SkipReason)
+        assert isinstance(nightly_improvement_loop(context), dg.SkipReason)
         for key in (MANIFEST.run_id, newest, "of-another-home"):
             instance.add_dynamic_partitions("experiments", [key])
-        request = nightly_improvement(context)
+        request = nightly_improvement_loop(context)
     assert isinstance(request, dg.RunRequest)
-    assert (request.partition_key, request.run_key) == (newest, f"{newest}@2030-01-02")
+    assert (request.partition_key, request.run_key) == (newest, f"{newest}@2030-01-02T02:00")
 
 
 @pytest.fixture
@@ -186,45 +185,3 @@ def test_an_alias_moved_by_hand_is_put_back_reported_and_counted(released: World
     assert tick(registry_reconciler, instance, released.home, found.cursor).cursor == "1"
     history = CliRunner().invoke(app, ["history", "--home", str(released.home)]).stdout
     assert "alias production of acme.repair was version 1, expected version 2; put right" in history
-
-
-def test_an_answer_given_in_mlflow_is_done_in_the_ledger_once(released: World, instance: dg.DagsterInstance) -> None:
-    serving = released.ledger.current(released.tenant, released.experiment).production
-    assert serving is not None
-    version = released.candidate("second")
-    released.ledger.apply(version, released.decision(version, "review", incumbent=serving.policy))
-    registry = Registry.of(released.home)
-    registry.reconcile(released.ledger, released.tenant, released.experiment)
-    for key, value in {"": "approve", ".by": "Olga", ".reason": "looks right"}.items():
-        registry.models.client.set_model_version_tag("acme.repair", "2", f"ratchet.review{key}", value)
-    found = tick(registry_review, instance, released.home, None)
-    assert found.skip_reason
-    assert "approve of second" in str(found.skip_reason.skip_message)
-    assert released.ledger.state(version) is State.CANARY
-    tags = registry.models.client.get_model_version("acme.repair", "2").tags
-    assert tags["ratchet.review.outcome"] == "approve by Olga (looks right): now canary"
-    assert tick(registry_review, instance, released.home, found.cursor).skip_reason == dg.SkipReason(
-        "no answer is waiting"
-    )
-
-
-def test_an_outcome_that_mlflow_did_not_take_is_told_later_without_acting_again(
-    released: World, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registry = Registry.of(released.home)
-    for key, value in {"": "reject", ".by": "Olga", ".reason": "it is slow"}.items():
-        registry.models.client.set_model_version_tag("acme.repair", "1", f"ratchet.review{key}", value)
-    with monkeypatch.context() as broken:
-
-        def away(*_: object) -> None:
-            raise ConnectionError("MLflow is away")
-
-        broken.setattr(Registry, "settle", away)
-        first = tick(registry_review, instance, released.home, None)
-    events = len(released.ledger.history())
-    second = tick(registry_review, instance, released.home, first.cursor)
-    assert len(json.loads(first.cursor or "")) == 1
-    assert json.loads(second.cursor or "") == {}
-    assert len(released.ledger.history()) == events
-    outcome = registry.models.client.get_model_version("acme.repair", "1").tags["ratchet.review.outcome"]
-    assert "refused: " in outcome

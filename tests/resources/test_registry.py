@@ -3,100 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from release_world import AT, World
+from registry_world import Show
+from release_world import AT
 
-from ratchet.contracts.policy import Policy
-from ratchet.contracts.score import NotComputable
 from ratchet.release.evidence import bundle_evidence, latest_bundle, write_bundle
 from ratchet.release.records import Version
 from ratchet.release.review import approve_version
-from resources.mlflow_models import PolicyCard
-from resources.registry import Registry
 
 ROOT = Path(__file__).parents[2]
-
-
-class Show:
-    """A world with its registry, and short ways to look into MLflow."""
-
-    def __init__(self, home: Path, uri: str, experiment: str = "repair") -> None:
-        self.world = World(home)
-        if experiment != "repair":
-            self.world.manifest = self.world.manifest.model_copy(update={"experiment": experiment})
-            self.world.experiment = experiment
-        self.registry = Registry(uri, self.world.store, home / "mlflow-artifacts")
-        self.name = f"{self.world.tenant}.{experiment}"
-        self.report = home / "report.html"
-        self.report.write_text("<h1>report</h1>")
-
-    @property
-    def client(self) -> Any:
-        return self.registry.models.client
-
-    def card(self, policy: Policy) -> PolicyCard:
-        metrics = {"acceptance": 0.61, "cost_per_accepted": NotComputable(reason="0 accepted results in the window")}
-        curves = {"curve/reward": [(0, 0.1), (1, 0.4)]}
-        return PolicyCard(policy, self.world.manifest.digest, metrics, {"seeds": "3"}, curves, self.report)
-
-    def project(self, *policies: Policy) -> list[str]:
-        world = self.world
-        cards = [self.card(policy) for policy in policies]
-        return [item.what for item in self.registry.project(world.ledger, world.tenant, world.experiment, cards)]
-
-    def reconcile(self) -> list[tuple[str, str, str, bool]]:
-        found = self.registry.reconcile(self.world.ledger, self.world.tenant, self.world.experiment)
-        return [(item.what, item.seen, item.expected, item.repaired) for item in found]
-
-    def aliases(self) -> dict[str, str]:
-        """Policy names by alias."""
-        found = self.client.get_registered_model(self.name).aliases
-        return {
-            alias: self.client.get_model_version(self.name, str(number)).tags["ratchet.name"]
-            for alias, number in found.items()
-        }
-
-    def number(self, version: Version) -> str:
-        (found,) = [v for v in self.registry.models.versions(self.name) if v.tags.get("ratchet.version") == version.id]
-        return str(found.version)
-
-    def tags(self, version: Version) -> dict[str, str]:
-        return dict(self.client.get_model_version(self.name, self.number(version)).tags)
-
-
-@pytest.fixture
-def fresh(tmp_path: Path, mlflow_database: Path) -> Show:
-    shutil.copy(mlflow_database, tmp_path / "mlflow.db")
-    return Show(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}")
-
-
-@pytest.fixture(scope="module")
-def projected(tmp_path_factory: pytest.TempPathFactory, mlflow_database: Path) -> Path:
-    """A home with two versions, the second in production, projected; made once, because it takes seconds."""
-    home = tmp_path_factory.mktemp("projected")
-    shutil.copy(mlflow_database, home / "mlflow.db")
-    show = Show(home, f"sqlite:///{home / 'mlflow.db'}")
-    first, second = show.world.produce("first"), show.world.produce("second")
-    assert show.project(show.world.baseline, first.policy, second.policy) == []
-    return home
-
-
-@pytest.fixture
-def show(tmp_path: Path, projected: Path) -> Show:
-    home = tmp_path / "home"
-    shutil.copytree(projected, home)
-    return Show(home, f"sqlite:///{home / 'mlflow.db'}")
-
-
-@pytest.fixture
-def two(show: Show) -> tuple[Version, Version]:
-    return show.world.ledger.find("first"), show.world.ledger.find("second")
 
 
 def test_slots_states_and_digests_are_shown(show: Show, two: tuple[Version, Version]) -> None:
@@ -292,7 +211,7 @@ def answer(fresh: Show, version: Version, **tags: str) -> None:
 def test_answer_in_mlflow_is_read_acted_on_and_settled(fresh: Show) -> None:
     world, version = fresh.world, reviewed(fresh)
     answer(fresh, version, ratchet_review_by="Olga", ratchet_review_reason="looks right", ratchet_review="Approve")
-    (review,) = fresh.registry.pending_reviews(world.ledger, world.tenant, world.experiment)
+    (review,) = fresh.registry.answers(world.ledger, world.tenant, world.experiment).fit
     assert (review.version.id, review.answer, review.by, review.reason) == (
         version.id,
         "approve",
@@ -301,7 +220,7 @@ def test_answer_in_mlflow_is_read_acted_on_and_settled(fresh: Show) -> None:
     )
     approve_version(world.store, world.ledger, review.version, by=review.by, reason=review.reason)
     fresh.registry.settle(review, "in canary")
-    assert fresh.registry.pending_reviews(world.ledger, world.tenant, world.experiment) == []
+    assert fresh.registry.answers(world.ledger, world.tenant, world.experiment) == ([], [])
     assert fresh.reconcile() == []
     assert fresh.aliases() == {"canary": "sft"}
     assert fresh.tags(version)["ratchet.review.outcome"] == "approve by Olga (looks right): in canary"
@@ -321,25 +240,43 @@ def test_evidence_in_mlflow_follows_the_approval(fresh: Show) -> None:
 
 
 @pytest.mark.parametrize(
-    "tags",
+    ("tags", "lack"),
     [
-        {"ratchet_review": "approve"},
-        {"ratchet_review": "approve", "ratchet_review_by": "Olga"},
-        {"ratchet_review": "maybe", "ratchet_review_by": "Olga", "ratchet_review_reason": "x"},
+        ({"ratchet_review": "approve"}, "`ratchet.review.by` must name who answers"),
+        ({"ratchet_review": "approve", "ratchet_review_by": "Olga"}, "`ratchet.review.reason` must say why"),
+        (
+            {"ratchet_review": "maybe", "ratchet_review_by": "Olga", "ratchet_review_reason": "x"},
+            "`ratchet.review` says approve or reject",
+        ),
     ],
 )
-def test_incomplete_answer_waits(fresh: Show, tags: dict[str, str]) -> None:
-    version = reviewed(fresh)
-    answer(fresh, version, **tags)
-    world = fresh.world
-    assert fresh.registry.pending_reviews(world.ledger, world.tenant, world.experiment) == []
-
-
-def test_answer_on_a_rejected_version_is_not_pending(fresh: Show) -> None:
+def test_incomplete_answer_waits_and_is_told_once_what_it_lacks(fresh: Show, tags: dict[str, str], lack: str) -> None:
     world, version = fresh.world, reviewed(fresh)
-    world.ledger.reject(version, by="Olga", reason="no")
-    answer(fresh, version, ratchet_review_by="Olga", ratchet_review_reason="x", ratchet_review="approve")
-    assert fresh.registry.pending_reviews(world.ledger, world.tenant, world.experiment) == []
+    answer(fresh, version, **tags)
+    found = fresh.registry.answers(world.ledger, world.tenant, world.experiment)
+    assert found.fit == []
+    (unfit,) = found.unfit
+    assert unfit.said.endswith(f"not acted on: {lack}")
+    fresh.registry.tell(world.tenant, world.experiment, unfit)
+    assert fresh.registry.answers(world.ledger, world.tenant, world.experiment) == ([], [])
+    shown = fresh.tags(version)
+    assert shown["ratchet.review.outcome"] == unfit.said
+    assert shown["ratchet.review"] == tags["ratchet_review"]
+    answer(fresh, version, ratchet_review_by="Olga", ratchet_review_reason="y", ratchet_review=" APPROVED ")
+    (review,) = fresh.registry.answers(world.ledger, world.tenant, world.experiment).fit
+    assert (review.answer, review.by, review.reason) == ("approve", "Olga", "y")
+
+
+def test_answer_on_a_version_that_is_not_the_ledgers_is_told_so(fresh: Show) -> None:
+    world = fresh.world
+    reviewed(fresh)
+    tags = {"ratchet.review": "approve", "ratchet.review.by": "Olga", "ratchet.review.reason": "x"}
+    fresh.client.create_model_version(fresh.name, "file:///elsewhere", await_creation_for=0, tags=tags)
+    found = fresh.registry.answers(world.ledger, world.tenant, world.experiment)
+    assert found.fit == []
+    assert [(one.number, one.said) for one in found.unfit] == [
+        ("2", "approve by Olga (x): not acted on: the release ledger holds no such version")
+    ]
 
 
 def test_command_repairs_every_line_and_prints_incidents(show: Show, two: tuple[Version, Version]) -> None:
@@ -364,13 +301,8 @@ def test_same_story_on_a_real_server(tmp_path: Path, mlflow_url: str) -> None:
     first, second = show.world.produce("first"), show.world.produce("second")
     assert show.project(show.world.baseline, first.policy, second.policy) == []
     assert show.aliases() == {"production": "second", "previous-production": "first"}
-    show.client.set_registered_model_alias(show.name, "production", show.number(first))
-    assert [what for what, *_ in show.reconcile()] == [f"alias production of {show.name}"]
-    show.world.ledger.rollback(show.world.tenant, show.world.experiment, by="Olga", reason="slow")
-    assert show.reconcile() == []
-    assert show.aliases() == {"production": "first"}
-    answer(show, first, ratchet_review_by="Olga", ratchet_review_reason="x", ratchet_review="reject")
-    (review,) = show.registry.pending_reviews(show.world.ledger, show.world.tenant, "on_a_server")
+    answer(show, second, ratchet_review_by="Olga", ratchet_review_reason="x", ratchet_review="reject")
+    (review,) = show.registry.answers(show.world.ledger, show.world.tenant, "on_a_server").fit
     assert review.answer == "reject"
 
 

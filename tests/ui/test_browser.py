@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from server_process import free_port
 
 from ratchet.evaluation.report import HEADLINE, headline
 
@@ -31,7 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "screenshots"
-CHROMIUM = shutil.which("chromium")
 GROUPS = ("intake", "splits", "rewards", "training", "evaluation", "release")
 PATIENCE_MS = 90_000
 DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
@@ -80,12 +78,6 @@ class Served(NamedTuple):
         return dict(found[-1])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The fast loop, run or found done, and both servers on free ports."""
@@ -111,20 +103,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             process.wait(60)
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is missing: `scripts/install_system.sh test` installs Debian's")
-    SHOTS.mkdir(exist_ok=True)
-    with sync_api.sync_playwright() as playwright:
-        # Root, as in a container, may only start it without its own sandbox; it opens our own pages alone.
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
+    SHOTS.mkdir(exist_ok=True)
     with browser.new_context(viewport=DESKTOP) as context:
         opened = context.new_page()
         opened.set_default_timeout(PATIENCE_MS)
