@@ -37,7 +37,8 @@ _KEYS = {
 def secrets(text: str, canaries: tuple[str, ...]) -> Counter[tuple[str, str]]:
     """Count the secrets in a text, by rule and value; the canaries are looked for in any case. Do not change it."""
     # The larger count of the two readings, not their sum: an escape elsewhere must not count a secret twice.
-    return _counted(text, canaries) | _counted(_opened(text), canaries)
+    found, inner = _counted(text, canaries), _opened(text)
+    return found if inner == text else found | _counted(inner, canaries)
 
 
 def _counted(text: str, canaries: tuple[str, ...]) -> Counter[tuple[str, str]]:
@@ -62,6 +63,8 @@ _URL = re.compile(
 _HOST = re.compile(
     rf"(?i)(?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_NAMES})(?![\w-]|\.\w|\s*\()|\blocalhost\b"
 )
+_MAYBE_ADDRESS = re.compile(r"\.\d{1,3}\.\d|:[0-9a-fA-F]{0,4}:")
+"""Stands in every address, and begins with a character that a text has few of."""
 _ADDRESS = re.compile(
     r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.])"
     r"|(?<![\w:.])[0-9a-fA-F]{4}:(?:[0-9a-fA-F]{0,4}:){1,6}[0-9a-fA-F]{1,4}(?![\w:])"
@@ -76,9 +79,11 @@ def hosts(text: str) -> frozenset[str]:
     A name such as `v.io` may be an attribute: bare names count only where they stand in quotes or in a comment. URLs
     and addresses count everywhere.
     """
-    whole = f"{text}\n{_opened(text)}"
+    inner = _opened(text)
+    whole = text if inner == text else f"{text}\n{inner}"
     named = "\n".join(match.group() for match in _SPOKEN.finditer(whole))
-    found = {match.group().rstrip(".,;") for pattern in (_URL, _ADDRESS) for match in pattern.finditer(whole)}
+    patterns = [_URL] * ("://" in whole) + [_ADDRESS] * bool(_MAYBE_ADDRESS.search(whole))
+    found = {match.group().rstrip(".,;") for pattern in patterns for match in pattern.finditer(whole)}
     return frozenset(found | {match.group().casefold() for match in _HOST.finditer(named)})
 
 

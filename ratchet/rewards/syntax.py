@@ -11,9 +11,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from ratchet import pyast
 
+MAX_DEPTH = 120
+"""Levels of syntax nodes that are read. What walks a tree takes up to six frames a level (`distance` does, with a list
+at every level), and a text that exhausted the interpreter's thousand would be an error of the reader, no finding about
+the text."""
+
+Node = TypeVar("Node", bound=ast.AST)
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -30,20 +37,52 @@ class Tree:
         self.key: int = hash((label, *(child.key for child in children)))
 
 
-@lru_cache(maxsize=4096)
 def parse(source: str) -> ast.Module | None:
-    """Parse a module, or return None where the text is no Python that can be handled. Do not change the result."""
+    """Parse a module, or return None where the text is no Python that can be handled. Do not change the result.
+
+    That is: no Python, or syntax nodes nested deeper than `MAX_DEPTH`.
+    """
+    return _parsed(source)[0]
+
+
+def nodes(source: str, *kinds: type[Node]) -> list[Node]:
+    """Return the nodes of these very types, level by level within each type; none where the text does not parse."""
+    by_kind = _parsed(source)[1]
+    return [node for kind in kinds for node in by_kind.get(kind, ())]
+
+
+_Parsed = tuple[ast.Module | None, dict[type[ast.AST], list[Any]]]
+# Without children, and the same everywhere: nobody asks for them alone.
+_MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(source: str) -> _Parsed:
+    """The module and its nodes by type: many rules read the same text, and walking it costs more than parsing it."""
     try:
         module = pyast.parse(source)
-        size(module)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return module
+        return None, {}
+    found: dict[type[ast.AST], list[Any]] = {}
+    level: list[ast.AST] = [module]
+    for _ in range(MAX_DEPTH):
+        for node in level:
+            found.setdefault(type(node), []).append(node)
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return module, found
+    return None, {}
 
 
-def size(node: ast.AST) -> int:
-    """Count the syntax nodes of a tree, contexts and operators included."""
-    return 1 + sum(size(child) for child in ast.iter_child_nodes(node))
+def _children(node: ast.AST) -> list[ast.AST]:
+    """As `ast.iter_child_nodes`, without the marks and without a generator for every node."""
+    found: list[ast.AST] = []
+    for value in node.__dict__.values():
+        if isinstance(value, list):
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST) and not isinstance(value, _MARKS):
+            found.append(value)
+    return found
 
 
 def tree(node: ast.AST, names: Mapping[str, Mapping[str, str]] | None = None) -> Tree:
@@ -100,8 +139,9 @@ def renames(original: ast.Module, final: ast.Module) -> Iterator[dict[str, dict[
     only: dict[str, dict[str, str]] = {}
     every: dict[str, dict[str, str]] = {}
     for old, new in pairs:
-        old_names, new_names = _own_names(old), _own_names(new)
-        new_mentions, old_mentions = _mentions(new), _mentions(old)
+        old_nodes, new_nodes = _in_order(old), _in_order(new)
+        old_names, new_names = _own_names(old_nodes), _own_names(new_nodes)
+        new_mentions, old_mentions = _mentions(new_nodes, new_names), _mentions(old_nodes, old_names)
         gone = [name for name in old_names if name not in new_mentions]
         come = [name for name in new_names if name not in old_mentions]
         if come and gone:
@@ -115,19 +155,19 @@ def renames(original: ast.Module, final: ast.Module) -> Iterator[dict[str, dict[
         yield {**only, **every}
 
 
-def _own_names(function: _Definition) -> list[str]:
-    """Names that the function or a function inside it binds, in the order of their first binding."""
+def _own_names(function: list[ast.AST]) -> list[str]:
+    """Names that a function or a function inside it binds, in the order of their first binding."""
     found: dict[str, None] = {}
     outside: set[str] = set()
-    for node in _in_order(function):
-        if node is function:
-            continue
-        if isinstance(node, ast.arg):
+    for node in function[1:]:
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                found[node.id] = None
+        elif isinstance(node, ast.arg):
             found[node.arg] = None
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = None
-        elif isinstance(node, _Definition | ast.ExceptHandler) and node.name:
-            found[node.name] = None
+        elif isinstance(node, _Definition | ast.ExceptHandler):
+            if node.name:
+                found[node.name] = None
         elif isinstance(node, ast.Global):
             outside.update(node.names)
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -135,12 +175,15 @@ def _own_names(function: _Definition) -> list[str]:
     return [name for name in found if name not in outside]
 
 
-def _mentions(function: _Definition) -> set[str]:
-    names = set(_own_names(function))
-    return names | {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+def _mentions(function: list[ast.AST], own: list[str]) -> set[str]:
+    return {*own, *(node.id for node in function if isinstance(node, ast.Name))}
 
 
-def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _in_order(child)
+def _in_order(node: ast.AST) -> list[ast.AST]:
+    """The node and everything below it, in the order of the text."""
+    found, pending = [], [node]
+    while pending:
+        one = pending.pop()
+        found.append(one)
+        pending += reversed(_children(one))
+    return found

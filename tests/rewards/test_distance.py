@@ -117,6 +117,13 @@ def test_it_equals_the_recursion_it_is_defined_by(one: Tree, two: Tree) -> None:
     assert tree_distance(one, two) == plain_tree(one, two)
 
 
+@settings(max_examples=200, deadline=None)
+@given(trees, trees, st.integers(0, 8))
+def test_a_limit_changes_no_distance_up_to_it(one: Tree, two: Tree, limit: int) -> None:
+    bounded, whole = tree_distance(one, two, at_most=limit), tree_distance(one, two)
+    assert bounded == whole if whole <= limit else bounded > limit
+
+
 def plain_tree(one: Tree, two: Tree) -> int:
     """Zhang's recursion as it is printed, without any shortcut."""
     options = [plain_forest(one, two) + (one.label != two.label)]
