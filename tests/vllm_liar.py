@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -27,6 +28,9 @@ class Liar:
         self.adapters: list[str] = []
         self.calls: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
+        self.answered: list[tuple[str | None, dict[str, Any]]] = []
+        """Per completion: the weights that stood meanwhile, None where they changed, and what was asked."""
+        self.slow_s = self.question_s = 0.0
         self.answered_as: str | None = None
         self.prompt_cut = 0
         self.off = 0.0
@@ -91,12 +95,15 @@ class Liar:
                 return 400, {"error": "already loaded"}
             self.adapters.append(body["lora_name"])
         if path == "/weight_info":
+            time.sleep(self.question_s)
             return 200, {"weight_version": self.weights}
         if path == "/update_weight_version":
             self.weights = body["new_version"]
         if path != "/v1/completions":
             return 200, {}
         self.bodies.append(body)
+        stood = self.weights
+        time.sleep(self.slow_s)
         probing = body["temperature"] == 0
         if self.failures and not probing:
             self.failures -= 1
@@ -107,6 +114,7 @@ class Liar:
         decoding = Decoding(temperature=body["temperature"], max_tokens_per_turn=body["max_tokens"])
         end = (*body["stop_token_ids"], -1)[0]
         turn = Session(self.model, end, decoding, [str(body["seed"])]).turn({0: body["prompt"]})[0]
+        self.answered.append((stood if stood == self.weights else None, body))
         choice = {
             "token_ids": turn.ids,
             "prompt_token_ids": body["prompt"][self.prompt_cut :],

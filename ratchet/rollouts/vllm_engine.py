@@ -8,9 +8,10 @@ One server holds one version's full weights at a time, and any number of adapter
 
 - An adapter is loaded under the version's own name, on its own base, and every answer bears the name that it was
   asked for. Adapters of one base answer side by side.
-- Full weights are put in place while generation is paused and the caches are dropped, under a name drawn for it. The
-  server is asked for that name before and after every turn, in a section that this process enters alone; a server that
-  was restarted has lost the name, so the turn is asked again after the weights are back.
+- Full weights are put in place while generation is paused and the caches are dropped, under a name drawn for it. Turns
+  of one version share them; who needs others waits until these have ended. The server is asked for the name after
+  every turn (one question serves all turns that ended before it); a server that was restarted has lost the name, so
+  the turn is asked again after the weights are back.
 - After every load the version answers probes, greedily, with the ids and log-probabilities that its checkpoint gives in
   this process.
 
@@ -25,8 +26,8 @@ import json
 import random
 import secrets
 import threading
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from ratchet.errors import EngineError
 from ratchet.policies.checkpoint import load
 from ratchet.progress import say
 from ratchet.rollouts.engine import Session, Turn
+from ratchet.rollouts.sharing import Sharing
 from ratchet.rollouts.vllm_client import Ask, Away, Client
 from ratchet.rollouts.vllm_export import adapter_settings, base_of, export_adapter, export_checkpoint
 from ratchet.rollouts.vllm_server import MODEL, Server
@@ -86,9 +88,13 @@ class VllmEngine:
         """Answers that were thrown away, because other weights were put in place beside them."""
         self._client = Client(server, concurrency)
         self._bases: dict[Path, Version] = {}
+        self._weights = Sharing()
         self._alone = threading.Lock()
+        self._asking = threading.Lock()
         self._life = 0
         self._placed: tuple[str, str] | None = None
+        self._held: tuple[str, float] | None = None
+        """Name that the server last said its weights bear, and when it was asked."""
         self._adapters: set[str] = set()
 
     def close(self) -> None:
@@ -136,21 +142,20 @@ class VllmEngine:
         Raises:
             EngineError: the server stays away, does not prove the version, or refuses a request.
         """
-        last = ""
+        last, full = "", version.base or version
         for _ in range(REVIVALS + 1):
             life = self._life
             try:
-                with ExitStack() as held:
-                    held.enter_context(self._alone)
-                    placed = self._stand_weights(version.base or version)
-                    if version.base is not None:
-                        self._stand_adapter(version)
-                        # Adapters of one base answer side by side; whoever changes the base is seen below.
-                        held.close()
+                with self._weights.inside(full.name) as since:
+                    with self._alone:
+                        placed = self._stand_weights(full, since)
+                        if version.base is not None:
+                            self._stand_adapter(version)
                     turns = self._client.turns(_model(version), asks)
-                    if self._client.weights() == placed:
+                    if self._stands(placed, time.monotonic()):
                         return turns
-                self.discarded += len(turns)
+                with self._alone:
+                    self.discarded += len(turns)
                 last = "other weights were put in place during the turn"
             except Away as error:
                 last = str(error)
@@ -172,9 +177,17 @@ class VllmEngine:
                 self._adapters.clear()
                 self._life += 1
 
-    def _stand_weights(self, version: Version) -> str:
+    def _stands(self, placed: str, since: float) -> bool:
+        """Whether the server's weights bear a name, by its own word at some time after `since`."""
+        with self._asking:
+            if self._held is None or self._held[0] != placed or self._held[1] < since:
+                asked = time.monotonic()
+                self._held = str(self._client.weights()), asked
+            return self._held[0] == placed
+
+    def _stand_weights(self, version: Version, since: float) -> str:
         """Put full weights in place, unless they are, and prove them; returns the name that they bear there."""
-        if self._placed and self._placed[0] == version.name and self._client.weights() == self._placed[1]:
+        if self._placed and self._placed[0] == version.name and self._stands(self._placed[1], since):
             return self._placed[1]
         # Drawn anew each time: weights that another client took away and put back would bear another name.
         placed, self._placed = f"{version.name}:{secrets.token_hex(4)}", None

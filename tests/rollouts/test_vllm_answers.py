@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from vllm_liar import Liar
 from ratchet.contracts.policy import Decoding
 from ratchet.errors import EngineError
 from ratchet.policies.checkpoint import STARTER, load, load_tokenizer
+from ratchet.rollouts.engine import Turn
 from ratchet.rollouts.vllm_engine import PROBES, REVIVALS, VllmEngine, VllmPolicy
 from ratchet.rollouts.vllm_server import Settings, VllmServer
 
@@ -145,6 +147,42 @@ def test_an_answer_of_an_adapter_over_another_base_is_thrown_away(
     liar.stolen = 1
     assert adapted.session(END, HOT, ["x"]).turn({0: [5]}) == calm
     assert engine.discarded == 1
+
+
+def test_turns_of_one_version_share_its_weights_and_one_question_serves_several(
+    liar: Liar, engine: VllmEngine, policy: VllmPolicy
+) -> None:
+    rows = 24
+    calm = policy.session(END, HOT, [str(row) for row in range(rows)]).turn({row: [5 + row] for row in range(rows)})
+    asked, liar.question_s = liar.calls["/weight_info"], 0.1
+
+    def alone(row: int) -> Turn:
+        return policy.session(END, HOT, [str(row)]).turn({0: [5 + row]})[0]
+
+    with ThreadPoolExecutor(rows) as pool:
+        found = list(pool.map(alone, range(rows)))
+    assert found == [calm[row] for row in range(rows)]
+    assert liar.calls["/collective_rpc"] == 1
+    # While one question is on its way, turns end that the next one serves.
+    assert 0 < liar.calls["/weight_info"] - asked < rows
+
+
+def test_turns_of_several_versions_at_once_are_each_answered_by_their_own_weights(
+    liar: Liar, engine: VllmEngine, policy: VllmPolicy
+) -> None:
+    other = engine.policy("b" * 64, STARTER)
+    liar.slow_s = 0.002
+
+    def alone(number: int) -> str | None:
+        mine = (policy, other)[number % 2]
+        mine.session(END, HOT, [str(number)]).turn({0: [5]})
+        return mine.version.name
+
+    with ThreadPoolExecutor(8) as pool:
+        names = list(pool.map(alone, range(40)))
+    answered = [str(weights).split(":")[0] for weights, body in liar.answered if body["temperature"] == 1.0]
+    assert sorted(answered) == sorted(str(name) for name in names)
+    assert engine.discarded == 0
 
 
 def test_a_turn_that_nothing_ends_runs_to_its_length(liar: Liar, policy: VllmPolicy) -> None:
