@@ -144,22 +144,26 @@ def _lines(piece: Piece, blocks: Iterator[bytes]) -> Iterator[Piece]:
         size += len(block)
         if size < PIECE_BYTES or (b"\n" not in block and size <= LINE_BYTES):
             continue
-        data = b"".join(kept)
-        end = data.rfind(b"\n") + 1
-        if end:
-            place = piece.place if in_file else data[:end]
+        broken = next((at for at in range(len(kept) - 1, -1, -1) if b"\n" in kept[at]), None)
+        if broken is not None:
+            last, rest = kept[broken], kept[broken + 1 :]
+            cut = last.rfind(b"\n") + 1
+            whole = [*kept[:broken], last[:cut]]
+            end = sum(map(len, whole))
+            # What lies in a file is not put together here: a worker reads it there.
+            place = piece.place if in_file else b"".join(whole)
             yield replace(piece, place=place, offset=offset, length=end, number=number, lines=True, last=False)
-            offset, number = offset + end, number + count_lines(data[:end])
-            kept = [data[end:]]
+            offset, number = offset + end, number + count_lines(*whole)
+            kept = [b"".join([last[cut:], *rest])]
         else:
-            seen, length, rest = _skip_line(data, blocks)
+            seen, length, after = _skip_line(b"".join(kept), blocks)
             reason = f"it is longer than {LINE_BYTES >> 20} MiB"
             yield replace(
                 piece, format=None, place=b"", offset=offset, length=length, number=number, code="line_too_long",
                 reason=reason, digest=seen,
             )  # fmt: skip
             offset, number = offset + length + 1, number + 1
-            kept = [rest]
+            kept = [after]
         size = len(kept[0])
     data = b"".join(kept)
     if data:

@@ -36,7 +36,7 @@ from ratchet.intake.judging import Outcome, Rules, Tally
 from ratchet.intake.keys import Keys
 from ratchet.intake.report import IntakeReport
 from ratchet.intake.scratch import Scratch
-from ratchet.intake.secrets import SecretScanner
+from ratchet.intake.secrets import check_canaries
 from ratchet.intake.sources import Entry, listed
 from ratchet.rights import Ledger, Right
 from ratchet.store import Store
@@ -99,6 +99,7 @@ def ingest(
         quarantine_personal=personal == "quarantine",
         personal_engine=personal_engine,
     )
+    check_canaries(rules.canaries)
     entries = [entry for source in sources for entry in listed(source)]
     total = sum(entry.size for entry in entries)
     crew_size = workers if workers is not None else cores() if total > SMALL_BYTES else 1
@@ -116,9 +117,9 @@ def ingest(
         scratch = stack.enter_context(closing(Scratch(home, tenant, grant_id)))
         run.beside = (stack.enter_context(ThreadPoolExecutor(1)), scratch.folder)
         crew = stack.enter_context(Crew(rules, crew_size, scratch.folder))
-        names = SecretScanner(rules.canaries)
-        for entry in entries:
-            run.take(entry, format, names.named(entry.name), crew)
+        names = crew.named([entry.name for entry in entries])
+        for entry, name in zip(entries, names, strict=True):
+            run.take(entry, format, name, crew)
         crew.finish()
         run.publish()
     return IntakeReport(

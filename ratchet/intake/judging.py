@@ -142,6 +142,10 @@ class Judge:
         self._scanner = SecretScanner(rules.canaries)
         self._personal = _engine(rules.personal_engine)
 
+    def named(self, names: Sequence[str]) -> list[str]:
+        """Return names of files, or what stands for those in which a secret is."""
+        return [self._scanner.named(name) for name in names]
+
     def judge(self, piece: Piece) -> Outcome:
         """Read a piece. Raises IntakeError where it cannot be read."""
         data = piece.data()

@@ -43,6 +43,18 @@ _OWN = (
 _ROUGH = tuple(rough for _, rough, _ in _OWN)
 
 
+def check_canaries(canaries: Sequence[str]) -> None:
+    """Raise IntakeError for a canary that is too short."""
+    for number, canary in enumerate(canaries, 1):
+        if len(canary) < MIN_CANARY:
+            raise IntakeError(
+                f"canary {number}",
+                seen=f"{len(canary)} characters",
+                rule=f"a canary has at least {MIN_CANARY}",
+                remedy="take a longer one, which no honest log holds by chance",
+            )
+
+
 class SecretScanner:
     """Finds secrets by rule name."""
 
@@ -52,14 +64,7 @@ class SecretScanner:
         Raises:
             IntakeError: one is too short.
         """
-        for number, canary in enumerate(canaries, 1):
-            if len(canary) < MIN_CANARY:
-                raise IntakeError(
-                    f"canary {number}",
-                    seen=f"{len(canary)} characters",
-                    rule=f"a canary has at least {MIN_CANARY}",
-                    remedy="take a longer one, which no honest log holds by chance",
-                )
+        check_canaries(canaries)
         self._canaries = tuple(canary.encode() for canary in canaries)
         self._scanner = _kingfisher()
         self.text = lru_cache(maxsize=1024)(self._text)

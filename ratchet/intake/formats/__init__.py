@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, cast
 
 from ratchet.errors import IntakeError
@@ -30,15 +30,21 @@ class Format(Protocol):
 @cache
 def formats() -> dict[str, Format]:
     """Return the registered formats by name."""
-    return {point.name: cast(Format, point.load()) for point in sorted(entry_points(group="ratchet.formats"), key=str)}
+    return {name: named(name) for name in _points()}
 
 
+@cache
 def named(name: str) -> Format:
-    """Return one format. Raises IntakeError for a name that is not registered."""
-    known = formats()
+    """Return one format, alone loaded. Raises IntakeError for a name that is not registered."""
+    known = _points()
     if name not in known:
         raise IntakeError("format", seen=name, rule=f"it must be one of {', '.join(known)}", remedy="or use `auto`")
-    return known[name]
+    return cast(Format, known[name].load())
+
+
+@cache
+def _points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in sorted(entry_points(group="ratchet.formats"), key=str)}
 
 
 def recognise(data: bytes, source: str) -> list[str]:
