@@ -2,12 +2,13 @@
 
 Optuna (Akiba et al., 2019, arXiv:1907.10902) proposes harnesses by TPE (Bergstra et al., 2011) over decoding, limits,
 retries, approval rules and what the environment leaves open; each plays a few validation cases and is scored by the
-rubric that the manifest states. Where a reflection model is configured, GEPA then rewrites the instruction of the best
-one (`ratchet.methods.instructions`). The best few and the start play the same cases again under fresh seeds, and the
-best of those is the outcome: a score that a harness was picked by flatters it.
+rubric that the manifest states. The first proposals are the start and the start with one choice changed, so that what
+is no good is known from one trial each, and TPE begins where the harness is. Where a reflection model is configured,
+GEPA then rewrites the instruction of the best one (`ratchet.methods.instructions`). The best few and the start play
+the same cases again under fresh seeds, and the best of those is the outcome: a score that a harness was picked by
+flatters it.
 
-Permissions are not searched: tools, hosts and paths are the start's, limits never exceed it, and none of its approval
-rules is dropped. `propose` has no way to do otherwise, and what it proposes is refused once more before it plays.
+Permissions are not searched (`ratchet.methods.proposals`), and what is proposed is refused once more before it plays.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -23,9 +24,10 @@ from ratchet.contracts.canonical import canonical_json, digest
 from ratchet.contracts.environment import EnvironmentSpec, Searchable
 from ratchet.contracts.judge import Endpoint
 from ratchet.contracts.model import Contract
-from ratchet.contracts.policy import Harness, refuse_widened, unknown_rules
+from ratchet.contracts.policy import Harness, refuse_widened
 from ratchet.errors import ManifestError, TrainingError
 from ratchet.methods.base import Curve, Guard, Needs, Spend, Stopped
+from ratchet.methods.proposals import first_proposals, propose
 from ratchet.progress import task as progress
 
 NEEDS: Needs = "cases"
@@ -125,51 +127,6 @@ class Found(NamedTuple):
     """The second look: trial, figures and harness of each finalist."""
 
 
-class Trial(Protocol):
-    """What of an Optuna trial a proposal uses."""
-
-    def suggest_float(self, name: str, low: float, high: float) -> float:
-        """A number in a range."""
-
-    def suggest_int(self, name: str, low: int, high: int) -> int:
-        """A whole number in a range, both ends included."""
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """One of the choices."""
-
-
-def propose(trial: Trial, start: Harness, allowed: EnvironmentSpec, offered: Searchable, settings: Settings) -> Harness:
-    """A harness that asks for nothing beyond the start and the permissions."""
-    searched = settings.search
-    changed: dict[str, Any] = {}
-    if "decoding" in searched:
-        changed["decoding"] = start.decoding.model_copy(
-            update={
-                "temperature": trial.suggest_float("temperature", *settings.temperature),
-                "top_p": trial.suggest_float("top_p", *settings.top_p),
-            }
-        )
-    if "limits" in searched:
-        most = min(start.max_calls, allowed.limits.max_calls)
-        changed["max_calls"] = trial.suggest_int("max_calls", max(1, most // 2), most)
-        most = min(start.decoding.max_tokens_per_turn, allowed.limits.max_tokens_per_turn)
-        tokens = trial.suggest_int("max_tokens_per_turn", max(1, most // 2), most)
-        changed["decoding"] = changed.get("decoding", start.decoding).model_copy(update={"max_tokens_per_turn": tokens})
-    if "retries" in searched:
-        changed["retries"] = trial.suggest_int("retries", 0, settings.max_retries)
-    if "options" in searched and offered.options:
-        chosen = {name: trial.suggest_categorical(f"option {name}", values) for name, values in offered.options.items()}
-        # What is the environment's default is left out, so that a choice of nothing is the same harness.
-        kept = {name: one for name, one in chosen.items() if name in start.options or one != offered.options[name][0]}
-        changed["options"] = {**start.options, **kept}
-    if "approval_rules" in searched:
-        unfit = {*start.approval_rules, *unknown_rules(offered.approval_rules, start.tools)}
-        more = [rule for rule in offered.approval_rules if rule not in unfit]
-        added = [rule for rule in more if trial.suggest_categorical(f"ask: {rule}", (False, True))]
-        changed["approval_rules"] = (*start.approval_rules, *added)
-    return start.model_copy(update=changed)
-
-
 def figures(attempts: Sequence[Attempt], rubric: Rubric, unit: float) -> Figures:
     """Score attempts by the rubric.
 
@@ -254,7 +211,7 @@ def fit(
     unit = figures(first, settings.rubric, 0.0).cost
     origin = figures(first, settings.rubric, unit)
     with progress(f"harnesses of {name}", settings.trials) as tick:
-        for done in book.trials(settings.trials, RESERVE):
+        for done in book.trials(settings.trials, RESERVE, first_proposals(start, allowed, offered, settings)):
             harness = propose(done.trial, start, allowed, offered, settings)
             seen = figures(played(f"trial {done.number}", harness, look), settings.rubric, unit)
             book.finish(done, harness, seen)

@@ -117,8 +117,14 @@ class Book:
             for number, one in enumerate(kept, 1)
         ]
 
-    def trials(self, count: int, share: float) -> Iterator[Open]:
-        """Open trials, one after the other, until there are `count` or a share of a budget is spent."""
+    def trials(self, count: int, share: float, first: Sequence[dict[str, Any]] = ()) -> Iterator[Open]:
+        """Open trials, one after the other, until there are `count` or a share of a budget is spent.
+
+        Args:
+            count: trials in all, those that are finished already among them.
+            share: of a budget.
+            first: what the first trials suggest, by parameter.
+        """
         for number in range(len(self.tried()) + 1, count + 1):
             if self.seconds >= share * self._max_wall_s:
                 self.stopped = "wall_budget"
@@ -130,6 +136,10 @@ class Book:
             self._study.sampler = self._optuna.samplers.TPESampler(
                 seed=int(digest([self._seed, number])[:8], 16), constant_liar=False
             )
+            # A process that died may have left the next proposal waiting.
+            waiting = self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.WAITING,))
+            if number <= len(first) and not waiting:
+                self._study.enqueue_trial(first[number - 1])
             yield Open(number, self._study.ask())
 
     def finish(self, done: Open, harness: Harness, seen: Figures) -> None:

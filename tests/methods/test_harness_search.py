@@ -18,7 +18,8 @@ from ratchet.contracts.policy import Decoding, Harness, widened
 from ratchet.errors import ManifestError, PermissionsError, RightsError, TrainingError
 from ratchet.methods import base
 from ratchet.methods.base import Spend
-from ratchet.methods.harness_search import Attempt, Rubric, Settings, figures, fit, propose
+from ratchet.methods.harness_search import Attempt, Rubric, Settings, figures, fit
+from ratchet.methods.proposals import first_proposals, propose
 
 NAMES = ("read", "test", "submit", "cheat")
 TOOLS = tuple(ToolSchema(name=name, description=name) for name in NAMES)
@@ -117,11 +118,36 @@ def test_it_finds_what_pays_and_counts_what_it_spent(tmp_path: Path) -> None:
     assert widened(found.harness, permits(), START) == []
     scores = {one["trial"]: one["score"] for one in found.finals}
     assert scores[found.step] == max(scores.values()) > scores[0]
-    # The look at the start, twelve harnesses, and the second look of three, with no harness played twice.
-    assert found.attempts == 20 * (1 + 12) + 40 * 3
-    assert 20 * 10.0 * 13 < found.play_cost <= found.attempts * 20.0
+    # Twelve harnesses, the start among them, and the second look of three, with no harness played twice.
+    assert found.attempts == 20 * 12 + 40 * 3
+    assert 20 * 10.0 * 12 < found.play_cost <= found.attempts * 20.0
     assert [row.step for row in found.curve] == list(range(13))
     assert found.stopped == "finished"
+
+
+def test_it_tries_the_start_and_each_choice_alone_before_it_guesses(tmp_path: Path) -> None:
+    seen: list[Harness] = []
+
+    def player(harness: Harness, requests: Any) -> list[Attempt]:
+        seen.append(harness)
+        return play(harness, requests)
+
+    search(tmp_path, player, trials=6, finalists=1)
+    # The start is played once, as the trial that it is and as what the trials are compared with.
+    assert seen[:4] == [
+        START,
+        START.model_copy(update={"options": {"observation": "full"}}),
+        START.model_copy(update={"approval_rules": ("cheat",)}),
+        START.model_copy(update={"approval_rules": ("submit after test",)}),
+    ]
+    assert all(one.decoding != START.decoding for one in seen[4:6])
+
+
+def test_what_lies_outside_the_ranges_is_first_tried_at_their_ends() -> None:
+    settings = Settings(rubric=RUBRIC, temperature=(0.1, 0.7), search=("decoding", "limits"))
+    assert first_proposals(START, permits(calls=7), OFFERED, settings) == [
+        {"temperature": 0.7, "top_p": 1.0, "max_calls": 7, "max_tokens_per_turn": 4}
+    ]
 
 
 def test_the_rubric_decides(tmp_path: Path) -> None:
