@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cached_property
 from itertools import count
@@ -227,11 +228,14 @@ class BatchWriter:
             "quarantine": [aside.digest for aside in self._aside],
         }
         batch = digest({"grant": self.grant_id, "files": plain, "sources": [one.model_dump() for one in sources]})
-        files = {kind: self._placing.parts(batch, kind, self._staged) for kind in KINDS}
-        if self._aside:
-            files["quarantine"] = self._placing.aside(batch, self._aside, self._key)
-        if self._originals:
-            self._placing.originals(self._originals, self._key)
+        # Nobody sees either before the manifest names both.
+        with ThreadPoolExecutor(1) as beside:
+            originals = beside.submit(self._placing.originals, self._originals, self._key) if self._originals else None
+            files = {kind: self._placing.parts(batch, kind, self._staged) for kind in KINDS}
+            if self._aside:
+                files["quarantine"] = self._placing.aside(batch, self._aside, self._key)
+            if originals:
+                originals.result()
         summary = None
         if len(self._newest) >= summaries.EVERY:
             summary = summaries.write(self.store, self.tenant, self._newest, self._scratch.folder)

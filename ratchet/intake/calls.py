@@ -40,6 +40,12 @@ class Calls:
         Returns:
             Its id, unique in the trajectory, and what its `extra` must keep.
         """
+        if type(given) is str and given and given not in self._taken:  # as it mostly is
+            self._taken.add(given)
+            call = _Call(step_id, given, name)
+            self._calls.append(call)
+            self._named[given] = [call]
+            return given, {}
         original = None if given is None or given == "" else str(given)
         issued, kept = original, {}
         if original is None:
@@ -72,11 +78,12 @@ class Calls:
         Returns:
             (step id, call id), or None for an orphan.
         """
-        wanted = None if given is None or given == "" else str(given)
-        same = [] if wanted is None else self._named.get(wanted, [])
+        wanted = given if type(given) is str else "" if given is None else str(given)
+        same = self._named.get(wanted, [])  # none is named ""
         if len(same) == 1 and not same[0].answered:  # as it mostly is
-            same[0].answered = True
-            return same[0].step_id, same[0].issued
+            call = same[0]
+            call.answered = True
+            return call.step_id, call.issued
         waiting = [call for call in same if not call.answered]
         if same and not waiting:
             self.anomalies.append("repeated_result")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.intake.records import Rejected
-from ratchet.intake.sound import MAX_DEPTH, sound
+from ratchet.intake.sound import MAX_DEPTH, proven, sound
 
 REASONS = {
     "not_json": "it is not valid JSON",
@@ -111,11 +111,11 @@ class _Strict:
 def decode_sound(text: str) -> Any:
     """Decode a JSON text that stands inside a string (arguments, tools), or return None where it is not sound."""
     try:
-        proven = sound(text.encode())
+        found = proven(text.encode())
     except UnicodeEncodeError:
         return None
-    if proven:
-        return proven.value
+    if found:
+        return found[0]
     strict = _Strict()
     try:
         value, end = strict.decode(text, len(text) - len(text.lstrip(" \t\r\n")))
@@ -204,9 +204,9 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _one(number: int, offset: int, raw: bytes, anomalies: tuple[str, ...], last_open: bool) -> Value | Rejected:
-    proven = sound(raw)
-    if proven and isinstance(proven.value, dict):
-        return Value(number, offset, raw, proven.value, anomalies, proven.text)
+    found = sound(raw)
+    if found and isinstance(found.value, dict):
+        return Value(number, offset, raw, found.value, anomalies, found.text)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

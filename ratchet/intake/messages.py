@@ -45,6 +45,8 @@ class Conversation:
         self.steps: list[dict[str, Any]] = []
         self.calls = Calls(name)
         self.noted: list[str] = list(anomalies)
+        self.plain = True
+        """Whether all steps, as they came from here, are of the shape of `plain`, with nothing null in them."""
         self._space = space
         self._objects = objects
         self._on_result = False
@@ -110,6 +112,7 @@ class Conversation:
         """
         found = self.calls.answer(given, name if isinstance(name, str) else None)
         result: dict[str, Any] = {"source_call_id": found[1] if found else None, "content": content}
+        self.plain = self.plain and found is not None and type(content) is str
         kept: dict[str, Any] = {self._space: rest} if rest else {}
         if given is not None and given != result["source_call_id"]:
             kept["original_call_id"] = given
@@ -118,7 +121,10 @@ class Conversation:
         if found is None and not self.steps:
             self.steps.append({"step_id": 1, "source": "system", "message": ""})
         step = self.steps[found[0] - 1] if found else self.steps[-1]
-        step.setdefault("observation", {"results": []})["results"].append(result)
+        if "observation" in step:
+            step["observation"]["results"].append(result)
+        else:
+            step["observation"] = {"results": [result]}
         return result
 
     def anomalies(self) -> tuple[str, ...]:
@@ -138,6 +144,8 @@ class Conversation:
             "source": source,
             "message": content if spoken else content_of(plain, self.noted),
         }
+        if type(step["message"]) is not str:
+            self.plain = False
         if source == "agent":
             rest = _without(message, _ACTED)
             if isinstance(rest.get("reasoning_content"), str):
@@ -168,6 +176,9 @@ class Conversation:
             function = item.get("function") if isinstance(item, dict) else None
             if not isinstance(function, dict):
                 raise Unreadable("bad_call", "a tool call must hold a function")
+            if item.keys() == _CALL and item["type"] == "function" and function.keys() == _FUNCTION:  # as most are
+                found.append((function, {}, item["id"]))
+                continue
             rest = _without(item, _CALL)
             if item.get("type", "function") != "function":
                 rest["type"] = item["type"]
@@ -325,4 +336,4 @@ def converted(items: Iterable[Value | Rejected], convert: Callable[[Value], Reco
         except Unreadable as error:
             yield Rejected(item.number, item.offset, item.raw, error.code, error.reason)
             continue
-        yield replace(record, text=item.text) if item.text else record
+        yield replace(record, text=item.text) if item.text and not record.text else record

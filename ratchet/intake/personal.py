@@ -57,8 +57,12 @@ def iban(text: str) -> bool:
     return int("".join(str(int(sign, 36)) for sign in text[4:] + text[:4])) % 97 == 1
 
 
-def among(texts: Sequence[bytes]) -> dict[int, Counter[str]]:
+def among(texts: Sequence[bytes], together: bytes | None = None) -> dict[int, Counter[str]]:
     """Count the distinct values of each kind in opened texts.
+
+    Args:
+        texts: the texts.
+        together: the same on lines of their own, where they were put together before.
 
     Returns:
         The counts by the position of the text; a text without personal data has none.
@@ -67,7 +71,7 @@ def among(texts: Sequence[bytes]) -> dict[int, Counter[str]]:
     found: dict[int, set[tuple[str, bytes]]] = {}
     done = [0] * len(_SHAPES)
     """How far each shape was looked for."""
-    whole = b"\n".join(texts)
+    whole = b"\n".join(texts) if together is None else together
     for rough in (_ROUGH, _APART):
         for number, start, end in places(tuple(rough), whole):
             at = bisect_right(starts, start) - 1

@@ -30,7 +30,7 @@ def document_of(record: Record, *, tenant: str, grant_id: str) -> dict[str, Any]
 
     It shares with the record what it holds. Raises Unreadable as `validate.trajectory_of`.
     """
-    plain = _plain(record.document)
+    plain = _plain(record.document, steps_are=record.plain)
     claims = _plain_claims(record.claims) if plain else None
     if plain is None or claims is None:
         return trajectory_of(record, tenant=tenant, grant_id=grant_id).model_dump(exclude_none=True)
@@ -45,8 +45,11 @@ def _plain_claims(claims: dict[str, Any]) -> dict[str, Any] | None:
     return {**_NO_CLAIMS, **claims} if texts else None
 
 
-def _plain(document: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a document of the plain shape without what is null in it, or None where it has another shape."""
+def _plain(document: dict[str, Any], *, steps_are: bool = False) -> dict[str, Any] | None:
+    """Return a document of the plain shape without what is null in it, or None where it has another shape.
+
+    `steps_are` says that its steps have that shape, with nothing null in them.
+    """
     plain = {name: value for name, value in document.items() if value is not None}
     agent, steps = _agent(plain.get("agent")), plain.get("steps")
     if not document.keys() <= _DOCUMENT or agent is None or type(steps) is not list or not steps:
@@ -55,6 +58,8 @@ def _plain(document: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if not all(type(plain.get(name, "")) is str for name in _TEXTS):
         return None
+    if steps_are:
+        return {**plain, "agent": agent}
     known: set[str] = set()
     made = []
     for number, step in enumerate(steps, 1):

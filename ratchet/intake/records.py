@@ -32,6 +32,8 @@ class Record:
     """What of the record the stored form has no place for: dotted field names, one per occurrence."""
     text: bytes | None = field(repr=False, default=None)
     """All that `raw` says, without the escapes that it can do without, where it was decoded whole and is sound."""
+    plain: bool = False
+    """Whether its steps were made of the shape of `plain`, with nothing null in them."""
 
 
 @dataclass(frozen=True)

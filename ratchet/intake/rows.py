@@ -85,6 +85,9 @@ def event_rows(document: dict[str, Any]) -> list[EventRow]:
     rows: list[EventRow] = []
     add = rows.append
     for step in document["steps"]:
+        if len(step) == 3 and type(text := step["message"]) is str:  # as most steps are: number, source and text
+            add((step["step_id"], 0, "message", step["source"], None, False, None, None, None, text))
+            continue
         get = step.get
         at, source, time, copied = step["step_id"], step["source"], get("timestamp"), bool(get("is_copied_context"))
         add((at, 0, "message", source, time, copied, None, None, None, _text(step["message"])))

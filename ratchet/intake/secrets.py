@@ -89,13 +89,17 @@ class SecretScanner:
             return {"unread"}
         return found
 
-    def among(self, texts: Sequence[bytes]) -> dict[int, set[str]]:
+    def among(self, texts: Sequence[bytes], together: bytes | None = None) -> dict[int, set[str]]:
         """Search opened texts together, and one by one only where something is found in all of them.
+
+        Args:
+            texts: the texts.
+            together: the same on lines of their own, where they were put together before.
 
         Returns:
             The names of the rules that find something, by the position of the text.
         """
-        if not self._found(b"\n".join(texts)):
+        if not self._found(b"\n".join(texts) if together is None else together):
             return {}
         each = ((at, self._found(text)) for at, text in enumerate(texts))
         return {at: rules for at, rules in each if rules}

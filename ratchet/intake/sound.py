@@ -42,16 +42,26 @@ class Sound(NamedTuple):
 
 def sound(raw: bytes) -> Sound | None:
     """Decode a JSON text, or return None where it is not proven to be sound."""
+    found = proven(raw)
+    return Sound(*found) if found else None
+
+
+def proven(raw: bytes) -> tuple[Any, bytes] | None:
+    """Return what `sound` does as a bare pair, for the many short texts inside a record."""
     try:
         value = orjson.loads(raw)
         text = orjson.dumps(value)
     except (ValueError, TypeError):  # orjson's own errors are of these types
         return None
-    if _quotes(raw) != _quotes(text) or _holds(raw, b"\\u0022", _QUOTE_ESCAPE):
+    if len(raw) < LONG_TEXT:
+        # `find` takes half the time of `in`.
+        if raw.count(b'"') != text.count(b'"') or raw.find(b"\\u0022") >= 0:
+            return None
+    elif _quotes(raw) != _quotes(text) or present(_QUOTE_ESCAPE, raw):
         return None
-    if b"+" in text and _holds(text, b"e+", _EXPONENT) and _beyond_64_bits(raw):
+    if text.find(b"+") >= 0 and _exponent(text) and _beyond_64_bits(raw):
         return None
-    return Sound(value, text) if len(text) <= 2 * MAX_DEPTH or _shallow(value) else None
+    return (value, text) if len(text) <= 2 * MAX_DEPTH or _few_brackets(text) or _shallow(value) else None
 
 
 def _quotes(text: bytes) -> int:
@@ -60,8 +70,8 @@ def _quotes(text: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord('"')))
 
 
-def _holds(text: bytes, rough: bytes, patterns: tuple[str, ...]) -> bool:
-    return rough in text if len(text) < LONG_TEXT else present(patterns, text)
+def _exponent(text: bytes) -> bool:
+    return b"e+" in text if len(text) < LONG_TEXT else present(_EXPONENT, text)
 
 
 def _beyond_64_bits(raw: bytes) -> bool:
@@ -72,6 +82,11 @@ def _beyond_64_bits(raw: bytes) -> bool:
 def _int(digits: bytes) -> int:
     # Python refuses to read more than some thousand digits, and twenty tell.
     return int(digits[:21])
+
+
+def _few_brackets(text: bytes) -> bool:
+    """Whether a short text opens no more than may be nested."""
+    return len(text) <= LONG_TEXT and text.count(b"{") + text.count(b"[") <= MAX_DEPTH
 
 
 def _shallow(value: Any) -> bool:

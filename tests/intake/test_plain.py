@@ -86,6 +86,53 @@ def test_it_is_what_the_models_write_or_refuse(record):
     assert json.dumps(record.document) == before
 
 
+said = text | st.none() | st.just([{"type": "text", "text": "t"}])
+made_calls = st.lists(
+    fields(
+        {"id": ids, "type": st.just("function"), "function": fields({"name": text, "arguments": st.just("{}")}, {})}, {}
+    ),
+    max_size=2,
+)
+messages = st.lists(
+    fields({"role": st.sampled_from(["system", "user", "developer"]), "content": said}, {"timestamp": text})
+    | fields(
+        {"role": st.just("assistant"), "content": said},
+        {"tool_calls": made_calls, "reasoning_content": text | st.none(), "timestamp": text, "name": text},
+    )
+    | fields({"role": st.just("tool"), "tool_call_id": ids, "content": said}, {"name": text}),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(messages, st.booleans())
+def test_a_chat_whose_steps_are_not_looked_at_again_is_what_the_models_write(given_messages, completed):
+    body = {"messages": given_messages}
+    if completed:
+        answer = {"role": "assistant", "content": "yes"}
+        body |= {"choices": [{"message": answer}], "usage": {"prompt_tokens": 1, "completion_tokens": None}}
+    for record in read(json.dumps(body).encode(), "x"):
+        if isinstance(record, Record):
+            fast = outcome(lambda record=record: document_of(record, **OWNER))
+            slow = outcome(lambda record=record: trajectory_of(record, **OWNER).model_dump(exclude_none=True))
+            assert fast == slow
+
+
+@pytest.mark.parametrize(
+    ("content", "named", "plain_steps"), [("done", "c", True), (None, "c", False), ("done", "c2", True)]
+)
+def test_a_chat_says_of_itself_whether_its_steps_are_plain(content, named, plain_steps):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    asked = [
+        {"role": "assistant", "content": "x", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": named, "content": content},
+    ]
+    (record,) = read(json.dumps({"messages": asked}).encode(), "x")
+    (orphan,) = read(json.dumps({"messages": asked[1:]}).encode(), "x")
+    assert (record.plain, orphan.plain) == (plain_steps, False)
+
+
 def test_a_field_that_is_not_known_is_refused_where_it_is_null_too():
     step = {"step_id": 1, "source": "system", "message": ""}
     document = {"schema_version": "ATIF-v1.8", "agent": {"name": "", "version": ""}, "steps": [step], "unknown": None}

@@ -91,7 +91,9 @@ def _record(item: Value) -> Record:
         "steps": chat.steps,
         "extra": {"openai": rest} if rest else None,
     }
-    return Record(item.number, item.offset, item.raw, document, claims, chat.anomalies())
+    # The first choice of a completion brings its usage with it.
+    plain = chat.plain and not choices
+    return Record(item.number, item.offset, item.raw, document, claims, chat.anomalies(), (), item.text, plain)
 
 
 def _stored(body: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
