@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ratchet.contracts.environment import (
@@ -32,6 +32,7 @@ from ratchet.contracts.model import revalidated
 from ratchet.contracts.policy import Decoding, Harness
 from ratchet.deadline import Outcome, all_within, told
 from ratchet.policies.rendering import Rendering
+from ratchet.rollouts.checked import CheckedResults
 from ratchet.rollouts.engine import PolicyEngine, Turn, open_session
 
 if TYPE_CHECKING:
@@ -180,6 +181,12 @@ def run_batch(
     decoding = decoding or harness.decoding
     limit_s = call_limit_s(environment)
     live = [_Live(task, seed) for task, seed in requests]
+    results = CheckedResults()
+
+    @cache
+    def prompt(messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """Render an opening once: the attempts of a group open alike, and a template takes longer than all else."""
+        return tuple(rendering.prompt(list(messages)))
 
     def each(
         phase: str,
@@ -201,14 +208,14 @@ def run_batch(
         return entered(environment, one.task, one.seed, harness.options)
 
     def look(one: _Live, outcome: Outcome[list[Message]]) -> None:
-        _look(one, outcome.get(), rendering, harness)
+        _look(one, outcome.get(), prompt, harness)
 
     def called(one: _Live) -> ToolResult:
         assert one.said is not None
         return one.episode.call(one.said[2])
 
     def answer(one: _Live, outcome: Outcome[ToolResult]) -> None:
-        _answer(one, revalidated(ToolResult, outcome.get()), rendering, harness, outcome.ended)
+        _answer(one, results.checked(outcome.get()), rendering, harness, outcome.ended)
 
     try:
         each("reset", live, opened, _enter, closed)
@@ -272,11 +279,16 @@ def _enter(one: _Live, outcome: Outcome[tuple[Episode, ExitStack]]) -> None:
     one.opened = True
 
 
-def _look(one: _Live, observation: list[Message], rendering: Rendering, harness: Harness) -> None:
+def _look(
+    one: _Live,
+    observation: list[Message],
+    prompt: Callable[[tuple[Message, ...]], tuple[int, ...]],
+    harness: Harness,
+) -> None:
     messages = seen(observation)
     one.opening = [message.content for message in messages]
     told_first = [Message(role="system", content=harness.system_prompt)] if harness.system_prompt else []
-    one.prompt = one.added = rendering.prompt([*told_first, *messages])
+    one.prompt = one.added = list(prompt((*told_first, *messages)))
 
 
 def _hear(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harness: Harness) -> None:

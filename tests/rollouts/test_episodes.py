@@ -254,6 +254,23 @@ def test_an_episode_is_the_same_in_any_batch(environment: RepairEnvironment, tas
     assert [spoken(one) for batch in batches for one in batch] == [spoken(one) for one in together]
 
 
+def test_attempts_that_open_alike_are_rendered_once_and_share_no_list(
+    environment: RepairEnvironment, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[int] = []
+    render = Rendering.prompt
+
+    def counted(self: Rendering, messages: list[Message]) -> list[int]:
+        rendered.append(len(messages))
+        return render(self, messages)
+
+    monkeypatch.setattr(Rendering, "prompt", counted)
+    found = roll(environment, [(task, seed) for task in tasks[:2] for seed in range(4)])
+    assert len(rendered) == len({tuple(rollout.opening) for rollout in found}) <= 2
+    assert [rollout.prompt_ids for rollout in found[1:4]] == [found[0].prompt_ids] * 3
+    assert len({id(rollout.prompt_ids) for rollout in found}) == 8
+
+
 def test_salt_and_seed_change_what_is_drawn(environment: RepairEnvironment, tasks: list[Task]) -> None:
     requests = [(task, 0) for task in tasks[:6]]
 
