@@ -40,19 +40,10 @@ class Conversations(Protocol):
 
 @runtime_checkable
 class PolicyEngine(Protocol):
-    """One version of a policy that is sampled from elsewhere than in this process."""
+    """One version of a policy that is sampled from elsewhere than in this process, by several threads at once."""
 
     def session(self, end: int, decoding: Decoding, seeds: list[str]) -> Conversations:
         """Open a batch of conversations; the arguments are those of `Session`."""
-
-
-def open_session(
-    model: PreTrainedModel | PolicyEngine, end: int, decoding: Decoding, seeds: list[str]
-) -> Conversations:
-    """Open a batch of conversations where the model is: in this process, or in an engine."""
-    if isinstance(model, PolicyEngine):
-        return model.session(end, decoding, seeds)
-    return Session(model, end, decoding, seeds)
 
 
 class Session:

@@ -5,15 +5,18 @@ policy does is data. What an environment hands over is checked before anything r
 behind where it takes longer than the whole episode may and `GRACE_S`. Resets, the tool calls of a turn, and hand-ins
 that take long run in several threads, since the sandbox has several slots.
 
-A turn waits for all of its tool calls. To go on with those that are answered would make the batch, and with it the
-last digits of log-probabilities and the weights that are trained on them, depend on how long calls take.
+On a server each episode takes its turns by itself: one that waits for a tool leaves the batch, which the server fills
+with the others. In this process a turn waits for all of its tool calls. To go on with those that are answered would
+make the batch, and with it the last digits of log-probabilities and the weights that are trained on them, depend on how
+long calls take; a server's last digits depend on what arrives together anyway.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
@@ -33,14 +36,18 @@ from ratchet.contracts.policy import Decoding, Harness
 from ratchet.deadline import Outcome, all_within, told
 from ratchet.policies.rendering import Rendering
 from ratchet.rollouts.checked import CheckedResults
-from ratchet.rollouts.engine import PolicyEngine, Turn, open_session
+from ratchet.rollouts.engine import Conversations, PolicyEngine, Session, Turn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 T = TypeVar("T")
+Runs = Callable[[Callable[[], None]], None]
+"""Runs calls of the environment, and returns when they are back."""
 GRACE_S = 30.0
 """Seconds that an environment has beyond the deadline of its episode, by which it answers that the time is over."""
+AT_ONCE = 256
+"""Episodes that take turns on a server at once."""
 
 
 class Exchange(NamedTuple):
@@ -182,6 +189,8 @@ def run_batch(
     limit_s = call_limit_s(environment)
     live = [_Live(task, seed) for task, seed in requests]
     results = CheckedResults()
+    # Tokenizers are not made for several threads, nor is what was checked so far.
+    one_at_a_time = threading.Lock()
 
     @cache
     def prompt(messages: tuple[Message, ...]) -> tuple[int, ...]:
@@ -215,32 +224,60 @@ def run_batch(
         return one.episode.call(one.said[2])
 
     def answer(one: _Live, outcome: Outcome[ToolResult]) -> None:
-        _answer(one, results.checked(outcome.get()), rendering, harness, outcome.ended)
+        with one_at_a_time:
+            _answer(one, results.checked(outcome.get()), rendering, harness, outcome.ended)
+
+    def play(session: Conversations, some: Sequence[_Live], stopped: threading.Event, called_by: Runs) -> None:
+        """Take turns with some episodes until all of them are over, or the batch is stopped."""
+        added = {row: one.added for row, one in enumerate(some) if not one.over}
+        while added and not stopped.is_set():
+            turns = session.turn(added)
+            for row, turn in turns.items():
+                try:
+                    with one_at_a_time:
+                        _hear(some[row], added[row], turn, rendering, harness)
+                except Exception as error:  # a template or codec that fails on what this policy said
+                    some[row].fail("tool", error, time.monotonic())
+            # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
+            calling = [some[row] for row in turns if some[row].said and not some[row].over]
+            if calling:
+                called_by(partial(each, "tool", calling, called, answer))
+            for row, turn in turns.items():
+                if some[row].tries:
+                    session.take_back(row, turn.ids)
+            added = {row: some[row].added for row in turns if not some[row].over}
 
     try:
         each("reset", live, opened, _enter, closed)
         each("reset", (one for one in live if one.opened), lambda one: one.episode.observation(), look)
         keys = [f"{salt}/{one.task.task_id}/{one.seed}" for one in live]
-        session = open_session(model, rendering.end, decoding, keys)
-        added = {row: one.added for row, one in enumerate(live) if not one.over}
-        while added:
-            turns = session.turn(added)
-            for row, turn in turns.items():
-                try:
-                    _hear(live[row], added[row], turn, rendering, harness)
-                except Exception as error:  # a template or codec that fails on what this policy said
-                    live[row].fail("tool", error, time.monotonic())
-            # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
-            each("tool", (live[row] for row in turns if live[row].said and not live[row].over), called, answer)
-            for row, turn in turns.items():
-                if live[row].tries:
-                    session.take_back(row, turn.ids)
-            added = {row: live[row].added for row in turns if not live[row].over}
+        if isinstance(model, PolicyEngine):
+            sessions = [model.session(rendering.end, decoding, [key]) for key in keys]
+            _apart(
+                [partial(play, session, [one]) for session, one in zip(sessions, live, strict=True) if not one.over],
+                # The pool bounds the calls at once, as the sandbox has so many slots, and a call's time begins there.
+                lambda call: pool.submit(call).result(),
+            )
+        else:
+            play(Session(model, rendering.end, decoding, keys), live, threading.Event(), lambda call: call())
         sound = (one for one in live if one.opened and one.invalid is None)
         each("deliverable", sound, lambda one: one.episode.deliverable(), _hand_in)
     finally:
         each("close", live, lambda one: one.stack.close(), lambda _, outcome: outcome.get())
     return [_finish(one, harness) for one in live]
+
+
+def _apart(plays: Sequence[Callable[[threading.Event, Runs], None]], called_by: Runs) -> None:
+    """Play each episode in a thread of its own. Where one raises, the others stop at their next turn."""
+    stopped = threading.Event()
+    with ThreadPoolExecutor(max(1, min(len(plays), AT_ONCE)), thread_name_prefix="episode") as threads:
+        waiting = [threads.submit(one, stopped, called_by) for one in plays]
+        try:
+            for done in as_completed(waiting):
+                done.result()
+        except BaseException:  # an interrupt of the caller, too
+            stopped.set()
+            raise
 
 
 def call_limit_s(environment: Environment) -> float:

@@ -5,6 +5,7 @@ Slow: a server takes minutes until it answers. It needs the environment that `ma
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -43,6 +44,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 SWAPS, REQUESTS, TOGETHER = 20, 1000, 10
 SEEDS = (0, 1)
 HELDOUT = 72
+KILLED_AT = 60
+"""Turn of the first batch, of 24 episodes."""
 REWARD = Reward(parts=(RewardPart(verifier="hidden_tests", weight=1.0),))
 TOOLS = ("read_report", "next_fix", "apply_fix", "revert", "run_tests", "submit")
 HARNESS = Harness(tools=TOOLS, max_calls=12, decoding=Decoding(temperature=1.0, max_tokens_per_turn=3))
@@ -153,10 +156,10 @@ def test_no_answer_is_of_another_version_while_adapters_are_swapped(engine: Vllm
 
 
 class Killing:
-    """A policy whose server is killed in the middle of the third turn of its first batch."""
+    """A policy whose server is killed while its first batch is under way, at one of its episodes' turns."""
 
     def __init__(self, policy: VllmPolicy, server: VllmServer) -> None:
-        self.policy, self.server, self.turns = policy, server, 0
+        self.policy, self.server, self.turns = policy, server, itertools.count(1)
 
     def session(self, end: int, decoding: Decoding, seeds: list[str]) -> KillingSession:
         return KillingSession(self, self.policy.session(end, decoding, seeds))
@@ -167,8 +170,7 @@ class KillingSession:
         self.owner, self.session = owner, session
 
     def turn(self, added: dict[int, list[int]]) -> dict[int, Turn]:
-        self.owner.turns += 1
-        if self.owner.turns == 3:
+        if next(self.owner.turns) == KILLED_AT:
             assert self.owner.server.child is not None
             threading.Timer(0.02, os.kill, (self.owner.server.child.pid, signal.SIGKILL)).start()
         return self.session.turn(added)
