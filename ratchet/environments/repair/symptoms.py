@@ -52,8 +52,14 @@ def symptom(test: str, outcome: TestOutcome) -> str:
         return "hangs"
     if outcome.status == "error" or outcome.exception not in (None, "AssertionError"):
         return outcome.exception if outcome.exception in EXCEPTIONS else "raises"
+    return _told_apart(test, outcome.last_value)
+
+
+@lru_cache(maxsize=4096)
+def _told_apart(test: str, last_value: str | None) -> str:
+    """Name how the value that came out differs from the expected one."""
     known, expected = expected_value(test)
-    read, got = _literal(outcome.last_value)
+    read, got = _literal(last_value)
     if not (known and read):
         return "wrong"
     return _compared(got, expected)
