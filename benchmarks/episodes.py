@@ -3,11 +3,11 @@
     python benchmarks/episodes.py [--batch 64 256] [--rounds 20]
 
 One round plays a batch of episodes of `repair` on real functions with a policy, and then has the engine alone sample
-the very same turns from the same blocks of tokens, with nothing around it. Both draw the same tokens, which is checked, so
-the ratio is what the loop adds. Processor time of this process is compared beside wall time: on a machine that others
-use, wall time says less. The code that the tools run was run before and is remembered, as it mostly is in training; the
-first round of each is left out, and the two take turns. The embedded policy is the hardest case: nothing is as small.
-Where its weights are installed, SmolLM2 plays a smaller batch beside it.
+the very same turns from the same blocks of tokens, with nothing around it. Both draw the same tokens, which is
+checked, so the ratio is what the loop adds. Processor time of this process is compared beside wall time: on a machine
+that others use, wall time says less. The code that the tools run was run before and is remembered, as it mostly is in
+training; the first round of each is left out, and the two take turns. The embedded policy is the hardest case:
+nothing is as small. Where its weights are installed, SmolLM2 plays a smaller batch beside it.
 """
 
 from __future__ import annotations
