@@ -11,7 +11,10 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -19,6 +22,16 @@ from typing import IO
 PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_S = 15.0
+
+
+@cache
+def _keeper() -> ThreadPoolExecutor:
+    """A thread that stays as long as this process."""
+    return ThreadPoolExecutor(1, thread_name_prefix="ratchet-children")
+
+
+# A fork copies the executor and not its thread.
+os.register_at_fork(after_in_child=_keeper.cache_clear)
 
 
 def start(
@@ -31,6 +44,9 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start a child whose standard output and error both go to `output`.
 
+    Any thread may call this, and may end before the child does: the kernel takes the end of the thread that started a
+    child for the end of the parent, so one starts it that stays.
+
     Args:
         command: program and arguments.
         cwd: its working directory.
@@ -38,6 +54,14 @@ def start(
         output: an open file, or `subprocess.PIPE`.
         at_death: signal that the kernel sends it when this process dies, however it dies.
     """
+    begin = partial(_start, command, cwd, env, output, at_death)
+    here = threading.current_thread() is threading.main_thread()
+    return begin() if here else _keeper().submit(begin).result()
+
+
+def _start(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], output: IO[str] | int, at_death: signal.Signals
+) -> subprocess.Popen[str]:
     library, parent = ctypes.CDLL(None), os.getpid()
 
     def follow_parent() -> None:

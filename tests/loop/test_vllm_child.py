@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,23 @@ def test_the_server_is_the_stages_own_and_leaves_nothing_behind(run: Run) -> Non
     assert server.child.poll() is not None
     assert not list((run.home / "work").glob("served-*"))
     assert (run.home / "logs" / "vllm.log").exists()
+
+
+def test_a_server_that_a_thread_of_an_episode_brought_back_outlives_that_thread(run: Run) -> None:
+    with sampled(run, [open_policy(run, "baseline")]) as ((model, rendering),):
+        assert isinstance(model, VllmPolicy)
+        server = model.engine.server
+        assert isinstance(server, VllmServer)
+        assert server.child is not None
+        os.kill(server.child.pid, signal.SIGKILL)
+        asking = threading.Thread(target=lambda: model.session(rendering.end, HOT, ["x"]).turn({0: [5]}))
+        asking.start()
+        asking.join(60)
+        brought_back = server.child
+        with pytest.raises(subprocess.TimeoutExpired):
+            brought_back.wait(3)
+        model.session(rendering.end, HOT, ["x"]).turn({0: [5]})
+        assert server.child is brought_back
 
 
 def test_a_server_that_does_not_start_says_why(run: Run, tmp_path: Path) -> None:
