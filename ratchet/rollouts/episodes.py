@@ -13,6 +13,7 @@ long calls take; a server's last digits depend on what arrives together anyway.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -247,6 +248,9 @@ def run_batch(
                     session.take_back(row, turn.ids)
             added = {row: some[row].added for row in turns if not some[row].over}
 
+    # What is there already is not searched for garbage while the batch makes its own: a model's process holds so much
+    # that collecting costs as much as all calls of the tools.
+    gc.freeze()
     try:
         each("reset", live, opened, _enter, closed)
         each("reset", (one for one in live if one.opened), lambda one: one.episode.observation(), look)
@@ -263,6 +267,7 @@ def run_batch(
         sound = (one for one in live if one.opened and one.invalid is None)
         each("deliverable", sound, lambda one: one.episode.deliverable(), _hand_in)
     finally:
+        gc.unfreeze()
         each("close", live, lambda one: one.stack.close(), lambda _, outcome: outcome.get())
     return [_finish(one, harness) for one in live]
 

@@ -120,7 +120,7 @@ def answered(program: Program, execution: object, *, whole: bool = False) -> Exe
         SandboxError: it is no execution, or holds figures that are none.
     """
     try:
-        checked = revalidated(Execution, execution)
+        checked = _checked(execution)
         if whole and len(checked.outcomes) != len(program.tests):
             raise ValueError(f"{len(checked.outcomes)} outcomes for {len(program.tests)} tests")
     except (TypeError, ValueError) as error:
@@ -130,6 +130,26 @@ def answered(program: Program, execution: object, *, whole: bool = False) -> Exe
             rule="a sandbox hands over an execution with one outcome per test",
             remedy="run `ratchet doctor`, or repair the sandbox's backend",
         ) from None
+    return checked
+
+
+_CHECKED_AT_MOST = 4096
+_checked_before: dict[int, tuple[object, Execution]] = {}
+
+
+def _checked(execution: object) -> Execution:
+    """As `revalidated`, but once for an object that is handed over again and again, as a remembered execution is.
+
+    What is returned is the copy that was checked, whatever became of the original since.
+    """
+    # The original is kept, so that its identity is not another's.
+    known = _checked_before.get(id(execution))
+    if known is not None and known[0] is execution:
+        return known[1]
+    checked = revalidated(Execution, execution)
+    if len(_checked_before) >= _CHECKED_AT_MOST:
+        _checked_before.clear()
+    _checked_before[id(execution)] = execution, checked
     return checked
 
 

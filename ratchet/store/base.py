@@ -96,7 +96,10 @@ class Store(ABC):
 
     @abstractmethod
     def create_file(self, name: str, source: Path) -> bool:
-        """Like `create`, with the content of a local file, which is streamed and may be larger than memory."""
+        """Like `create`, with the content of a local file, which may be larger than memory.
+
+        The file may become the object itself: nobody writes to it afterwards, and whoever made it may remove it.
+        """
 
     def create_same(self, name: str, data: bytes) -> bool:
         """Like `create`, but raise ConflictError where something else is already there."""

@@ -90,8 +90,19 @@ class LocalStore(Store):
         return _link(self._temporary(path, data), path)
 
     def create_file(self, name: str, source: Path) -> bool:
-        """Copy to a temporary file and link that, as `create` does."""
+        """Link the file itself, or where that cannot be done a copy of it, as `create` does."""
         path = self._ready(name)
+        try:
+            with source.open("rb") as whole:
+                _settle(whole)
+            os.link(os.path.realpath(source), path)
+        except FileExistsError:
+            return False
+        except OSError:  # another file system, or one without links; a file of somebody else
+            return self._copied(source, path)
+        return True
+
+    def _copied(self, source: Path, path: Path) -> bool:
         handle, temporary = tempfile.mkstemp(prefix=f".write-{path.name}-", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             shutil.copyfile(source, temporary)  # inside the kernel, where it can be

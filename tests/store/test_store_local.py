@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -110,3 +111,41 @@ def test_the_digest_of_a_folder_moves_with_names_and_contents(tmp_path: Path) ->
     assert len({folder("a", x="1"), folder("b", y="1"), folder("c", x="2"), folder("d", x="1", y=""), folder("e")}) == 5
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     assert folder_digest(tmp_path / "copy") == folder_digest(tmp_path / "a")
+
+
+def test_a_file_becomes_the_object_and_its_maker_may_remove_it(tmp_path: Path) -> None:
+    store, source = LocalStore(tmp_path / "root"), tmp_path / "source"
+    source.write_bytes(b"1" * 5000)
+    source.chmod(0o600)
+    assert store.create_file("a/b", source)
+    assert store.path("a/b").samefile(source)
+    assert not store.create_file("a/b", source)
+    source.unlink()
+    assert store.read("a/b") == b"1" * 5000
+    assert store.path("a/b").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_from_another_file_system_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, source, real = LocalStore(tmp_path / "root"), tmp_path / "source", os.link
+    source.write_bytes(b"1")
+
+    def apart(one: str, other: Path) -> None:
+        if Path(one) == source:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real(one, other)
+
+    monkeypatch.setattr(os, "link", apart)
+    assert store.create_file("a/b", source)
+    source.write_bytes(b"2")
+    assert not store.create_file("a/b", source)
+    assert store.read("a/b") == b"1"
+    assert contents(tmp_path / "root") == "1"
+
+
+def test_a_link_is_followed_to_the_file_that_becomes_the_object(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "root")
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("file")
+    assert store.create_file("a/b", tmp_path / "link")
+    assert not store.path("a/b").is_symlink()
+    assert store.read("a/b") == b"1"

@@ -64,6 +64,7 @@ class RepairEpisode:
         """
         self.answer = answer
         self.task, self.spec, self.sandbox, self.short = task, spec, sandbox, observation == "short"
+        self.permitted = frozenset(tool.name for tool in spec.tools)
         self.original: str = task.payload["files"][SOLUTION]
         self.source = self.original
         self.shown = -1
@@ -112,7 +113,7 @@ class RepairEpisode:
             return ToolResult(content="out of time", status="refused", violation="episode_timeout", ends_episode=True)
         if call.malformed is not None:
             return ToolResult(content="no such call", status="malformed")
-        if call.name not in self.tools or call.name not in {tool.name for tool in self.spec.tools}:
+        if call.name not in self.tools or call.name not in self.permitted:
             return ToolResult(content="not permitted", status="refused", violation="tool_not_permitted")
         return self.tools[call.name](call)
 
