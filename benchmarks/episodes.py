@@ -49,7 +49,7 @@ from ratchet.sandbox.memo import MemoSandbox
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "episodes.json"
 PROBLEMS, THREADS = 8, 4
-LARGE_BATCH, LARGE_CALLS = 16, 4
+LARGE_BATCH, LARGE_CALLS = 8, 3
 
 
 class Spent(NamedTuple):
