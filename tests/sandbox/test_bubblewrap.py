@@ -268,3 +268,15 @@ def test_limits_of_the_sandbox_hold() -> None:
         execution = sandbox.run(_sleeper(30))
         assert execution.limit == "wall"
         assert 1 <= execution.wall_s < 5
+
+
+def test_memory_that_is_filled_to_the_last_byte_is_named_as_the_limit() -> None:
+    """The call's frames hold all of it when the error is told: nothing was left to tell it with, and it "exited"."""
+    program = Program(
+        source="def f():\n    kept = []\n    while True:\n        kept.append(bytearray(50))\n",
+        entry_point="f",
+        tests=(TestCase(name="t", source="candidate()"),),
+    )
+    with BubblewrapSandbox(slots=1, limits=Limits(cpu_s=20, wall_s=60)) as sandbox:
+        execution = sandbox.run(program)
+    assert (execution.limit, execution.outcomes[0].exception) == ("memory", "MemoryError")

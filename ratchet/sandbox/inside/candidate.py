@@ -80,6 +80,8 @@ def _call(module: types.ModuleType, name: str, args: tuple[Any, ...], kwargs: di
 
 
 def _raised(error: BaseException) -> tuple[Any, ...]:
+    # The frames hold what the call held: after a MemoryError nothing would be left to answer with.
+    BaseException.with_traceback(error, None)
     try:
         text = str(error)[:500]
     except BaseException:
