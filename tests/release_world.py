@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,28 @@ class World:
         approvals = self.ledger.approvals(version, decision)
         write_certificate(self.store, certify(version, decision, {}, approvals=approvals, by="Olga", at=AT))
         return version
+
+
+@contextmanager
+def spawned(target: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> Iterator[list[Connection]]:
+    """Processes of their own that call `target` with arguments and a pipe, and end at a None; yields its other ends."""
+    spawn = multiprocessing.get_context("spawn")
+    started = []
+    for given in arguments:
+        mine, theirs = spawn.Pipe()
+        process = spawn.Process(target=target, args=(*given, theirs))
+        process.start()
+        started.append((process, mine))
+    try:
+        yield [pipe for _, pipe in started]
+    finally:
+        for process, pipe in started:
+            pipe.send(None)
+            process.join(timeout=30)
+            pipe.close()
+            if process.is_alive():
+                process.kill()
+            process.close()
 
 
 @contextmanager

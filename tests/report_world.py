@@ -34,6 +34,22 @@ AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 WORDS = "0 accepted results in the window"
 
 
+def gate_inputs(rights: tuple[RightInput, ...] = ()) -> GateInputs:
+    """What the gate of these reports reads beside the scorecards."""
+    return GateInputs(
+        manifest_digest="manifest",
+        lock_digest="lock",
+        reward_digest="reward",
+        limits=Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
+        incumbent=IncumbentInput(digest="pin", version=None, released_for=None, evaluated_in="repair 1"),
+        contamination=None,
+        rights=rights,
+        reward_audit=None,
+        policy_audit=None,
+        permissions=PermissionsInput(incumbent_digest="harness", candidate_digest="harness", widened=()),
+    )
+
+
 def body(decided: bool = True) -> dict[str, Any]:
     """The report: an incumbent from production, a candidate that is better, and one that accepts nothing."""
     cards = [
@@ -46,18 +62,7 @@ def body(decided: bool = True) -> dict[str, Any]:
         RightInput(grant_id="first/train_sft", digest=digest("f"), state="active", valid=True, rows=7),
         RightInput(grant_id="other/passed_on", digest=digest("h"), state="withdrawn", valid=False),
     )
-    inputs = GateInputs(
-        manifest_digest="manifest",
-        lock_digest="lock",
-        reward_digest="reward",
-        limits=Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
-        incumbent=IncumbentInput(digest="pin", version=None, released_for=None, evaluated_in="repair 1"),
-        contamination=None,
-        rights=grants,
-        reward_audit=None,
-        policy_audit=None,
-        permissions=PermissionsInput(incumbent_digest="harness", candidate_digest="harness", widened=()),
-    )
+    inputs = gate_inputs(grants)
     decision = decide(cards[1], cards[0], inputs, others=cards[2:], decided_at=AT, decided_by="release-owner")
     whole = report(
         experiment="repair",

@@ -36,17 +36,7 @@ def fit(
     settings: Settings,
     **common: Unpack[Common],
 ) -> Outcome:
-    """Train on a stream of tasks.
-
-    Args:
-        model: causal language model of transformers; it is trained in place.
-        tokenizer: its tokenizer (only the pad token is used); saved beside the weights.
-        task_ids: training tasks; every pass over them is shuffled.
-        sampler: `(model, task_ids, step) -> episodes`, where `task_ids` holds every task `group_size` times in a row
-            and the episodes come in the same order. It runs in evaluation mode without gradients, under random states
-            that depend only on seed and step.
-        settings: hyper-parameters.
-        **common: what every method takes; see `ratchet.methods.base.Common`.
+    """Train on a stream of tasks; see `ratchet.methods.grpo.fit` for the arguments.
 
     Raises:
         NothingToLearn: no group had episodes whose rewards differ.

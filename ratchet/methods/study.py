@@ -136,11 +136,14 @@ class Book:
             self._study.sampler = self._optuna.samplers.TPESampler(
                 seed=int(digest([self._seed, number])[:8], 16), constant_liar=False
             )
-            # A process that died may have left the next proposal waiting.
-            waiting = self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.WAITING,))
-            if number <= len(first) and not waiting:
+            if number <= len(first) and not self._waiting():
                 self._study.enqueue_trial(first[number - 1])
             yield Open(number, self._study.ask())
+
+    def _waiting(self) -> bool:
+        """Whether a process that died left the next proposal waiting."""
+        waiting = (self._optuna.trial.TrialState.WAITING,)
+        return bool(self._study.get_trials(deepcopy=False, states=waiting))
 
     def finish(self, done: Open, harness: Harness, seen: Figures) -> None:
         """Close a trial with its score."""

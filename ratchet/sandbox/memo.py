@@ -76,13 +76,11 @@ class MemoSandbox:
     def run(self, program: Program) -> Execution:
         """Return the remembered execution, or execute; see `Sandbox.run`."""
         if program.repeatable:
-            key = self._digest(program)
             with self._lock:
-                found = self._known.get(key)
-                if found is not None:
-                    self._known.move_to_end(key)
+                known = self._recalled(self._digest(program))
+                if known is not None:
                     self.hits += 1
-                    return found
+                    return known
         return self.run_many([program])[0]
 
     def run_many(self, programs: Sequence[Program]) -> list[Execution]:
@@ -92,9 +90,9 @@ class MemoSandbox:
         wanted: dict[str, Program] = {}
         with self._lock:
             for key, program in zip(keys, programs, strict=True):
-                if key in self._known:
-                    self._known.move_to_end(key)
-                    found[key] = self._known[key]
+                known = self._recalled(key)
+                if known is not None:
+                    found[key] = known
                 elif key not in wanted:
                     wanted[key] = program
             for key, execution in self._file.read(wanted).items() if self._file else ():
@@ -107,6 +105,13 @@ class MemoSandbox:
             if program.repeatable and (execution.limit is None or self._again(key, execution)):
                 self._remember(key, execution)
         return [found[key] for key in keys]
+
+    def _recalled(self, key: str) -> Execution | None:
+        """What this process remembers, used just now; under the lock."""
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+        return known
 
     def _key(self, index: int, program: Program) -> str:
         # An unrepeatable program shares its execution with nothing, not even with its double in the same call.

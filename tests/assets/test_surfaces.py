@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from heldout_rows import block, card, plan, rows
 from release_world import World, a_policy
+from report_world import gate_inputs
 from rich.console import Console
 
 from assets.display import scorecard_metadata
@@ -25,7 +26,6 @@ from ratchet.evaluation.html import release_page
 from ratchet.evaluation.report import FIGURES, policy_table, report
 from ratchet.evaluation.scorecard import Scorecard
 from ratchet.release.gate import decide
-from ratchet.release.inputs import GateInputs, IncumbentInput, Limits, PermissionsInput
 from resources import projection
 from resources.registry import Registry
 
@@ -44,20 +44,8 @@ def cards() -> list[Scorecard]:
 
 @pytest.fixture(scope="module")
 def body(cards: list[Scorecard]) -> dict[str, Any]:
-    inputs = GateInputs(
-        manifest_digest="manifest",
-        lock_digest="lock",
-        reward_digest="reward",
-        limits=Limits(minimum_effect=0.03, max_latency_ratio=1.5, max_cost_ratio=1.2),
-        incumbent=IncumbentInput(digest="pin", version=None, released_for=None, evaluated_in="repair 1"),
-        contamination=None,
-        rights=(),
-        reward_audit=None,
-        policy_audit=None,
-        permissions=PermissionsInput(incumbent_digest="harness", candidate_digest="harness", widened=()),
-    )
     decision = decide(
-        cards[1], cards[0], inputs, others=(), decided_at=datetime(2026, 1, 2, tzinfo=UTC), decided_by="Ada"
+        cards[1], cards[0], gate_inputs(), others=(), decided_at=datetime(2026, 1, 2, tzinfo=UTC), decided_by="Ada"
     )
     return report(
         experiment="repair",

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loop_world import MANIFEST, judge, prepare, train
@@ -59,3 +60,20 @@ def done(finished: Path, tmp_path: Path) -> Path:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as opened:
         yield opened
+
+
+@pytest.fixture
+def advantages(monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
+    """The advantages of every step of GRPO that the test takes, filled as it takes them."""
+    from ratchet.methods.grpo_trainer import EpisodeGRPOTrainer
+
+    seen: list[list[float]] = []
+    original = EpisodeGRPOTrainer._generate_and_score_completions
+
+    def watched(self: Any, inputs: Any) -> Any:
+        batch = original(self, inputs)
+        seen.append(batch["advantages"].tolist())
+        return batch
+
+    monkeypatch.setattr(EpisodeGRPOTrainer, "_generate_and_score_completions", watched)
+    return seen

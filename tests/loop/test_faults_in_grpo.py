@@ -20,7 +20,6 @@ from ratchet.loop.trainer import _task_stream
 from ratchet.loop.validating import validation
 from ratchet.methods import grpo
 from ratchet.methods.base import Outcome, RolloutSample, Sampler
-from ratchet.methods.grpo_trainer import EpisodeGRPOTrainer
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
 
@@ -74,17 +73,8 @@ def fitted(
 
 @pytest.mark.parametrize("scale", ["none", "group"])
 def test_a_step_with_invalid_episodes_equals_the_step_without_them(
-    run: Run, broken: Faulty, pool: ThreadPoolExecutor, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, broken: Faulty, pool: ThreadPoolExecutor, scale: str, tmp_path: Path, advantages: list[list[float]]
 ) -> None:
-    advantages: list[list[float]] = []
-    original = EpisodeGRPOTrainer._generate_and_score_completions
-
-    def watched(self: Any, inputs: Any) -> Any:
-        batch = original(self, inputs)
-        advantages.append(batch["advantages"].tolist())
-        return batch
-
-    monkeypatch.setattr(EpisodeGRPOTrainer, "_generate_and_score_completions", watched)
     tasks, sampler = stream(run, pool)
     reference, wanted = fitted(tasks, without(sampler, 2), tmp_path / "without", GROUP - 1, scale_rewards=scale)
     places, kinds = ("reset", "tool", "deliverable", "reset"), ("raise", "nan", "garbage", "kill")

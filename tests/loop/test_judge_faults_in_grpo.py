@@ -20,7 +20,6 @@ from ratchet.loop import learning, trainer
 from ratchet.loop.context import Run
 from ratchet.loop.trainer import _task_stream
 from ratchet.methods.base import RolloutSample, Sampler
-from ratchet.methods.grpo_trainer import EpisodeGRPOTrainer
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
 from ratchet.rewards.judges import base
@@ -122,17 +121,8 @@ def without(sampler: Sampler, lost: dict[str, int]) -> Sampler:
 
 def test_a_step_with_episodes_that_the_judge_failed_on_equals_the_step_without_them(
     run: Run, judge: Grader, pool: ThreadPoolExecutor, handed_in: dict[str, list[int]], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    advantages: list[list[float]],
 ) -> None:  # fmt: skip
-    advantages: list[list[float]] = []
-    original = EpisodeGRPOTrainer._generate_and_score_completions
-
-    def watched(self: Any, inputs: Any) -> Any:
-        batch = original(self, inputs)
-        advantages.append(batch["advantages"].tolist())
-        return batch
-
-    monkeypatch.setattr(EpisodeGRPOTrainer, "_generate_and_score_completions", watched)
     lost = {task: seeds[0] for task, seeds in list(handed_in.items())[: len(KINDS)]}
     assert len(lost) == len(KINDS)
     _, sampler = stream(run, pool)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from release_world import World, world_on
+from release_world import World, spawned, world_on
 
 from ratchet.contracts.canonical import digest_bytes
 from ratchet.errors import ConflictError, IntegrityError
@@ -46,36 +46,25 @@ def promoter(url: str, name: str, barrier: Barrier, pipe: Connection) -> None:
 def test_exactly_one_of_two_racing_promoters_wins(world: World) -> None:
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(2)
-    racers = {}
-    for name in ("Ann", "Ben"):
-        mine, theirs = spawn.Pipe()
-        process = spawn.Process(target=promoter, args=(world.ledger.url, name, barrier, theirs))
-        process.start()
-        racers[name] = (process, mine)
+    names = ("Ann", "Ben")
+    arguments = [(world.ledger.url, name, barrier) for name in names]
     winners = []
-    try:
+    with spawned(promoter, arguments) as pipes:
+        racers = dict(zip(names, pipes, strict=True))
         for number in range(ROUNDS):
             # In odd rounds both promote the same version, in even rounds each its own.
             versions = [world.candidate(f"r{number}-{side}") for side in ("a", "b")]
             versions = [versions[0]] * 2 if number % 2 else versions
             seq = world.seq
-            for (_, pipe), version in zip(racers.values(), versions, strict=True):
+            for pipe, version in zip(pipes, versions, strict=True):
                 pipe.send((version.id, world.decision(version).to_bytes(), seq))
-            answers = {name: pipe.recv() for name, (_, pipe) in racers.items()}
+            answers = {name: pipe.recv() for name, pipe in racers.items()}
             assert sorted(outcome for outcome, _ in answers.values()) == ["lost", "won"], answers
             (winner,) = [name for name, (outcome, _) in answers.items() if outcome == "won"]
             (message,) = [text for outcome, text in answers.values() if outcome == "lost"]
             assert f"{winner} moved version" in message
             assert world.seq == seq + 1
             winners.append(winner)
-    finally:
-        for process, pipe in racers.values():
-            pipe.send(None)
-            process.join(timeout=30)
-            pipe.close()
-            if process.is_alive():
-                process.kill()
-            process.close()
     assert len(winners) == ROUNDS
     moves = [event.by for event in world.ledger.history() if event.kind == "moved"]
     assert moves == winners

@@ -16,7 +16,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from release_world import World, world_on
+from release_world import World, spawned, world_on
 
 from ratchet.errors import ConflictError
 from ratchet.release.decision import read_decision
@@ -106,29 +106,16 @@ def test_one_of_a_hundred_promoters_in_four_processes_wins_each_round(
 ) -> None:
     spawn = multiprocessing.get_context("spawn")
     size, meet = PROMOTERS // PROCESSES, spawn.Barrier(PROMOTERS)
-    racers = []
-    for number in range(PROCESSES):
-        mine, theirs = spawn.Pipe()
-        process = spawn.Process(target=racing, args=(world.ledger.url, f"process-{number}", size, meet, theirs))
-        process.start()
-        racers.append((process, mine))
-    try:
+    arguments = [(world.ledger.url, f"process-{number}", size, meet) for number in range(PROCESSES)]
+    with spawned(racing, arguments) as pipes:
         winners = []
         for number in range(ROUNDS):
             jobs = entered(world, number, crowd)
             seq = world.seq
-            for at, (_, pipe) in enumerate(racers):
+            for at, pipe in enumerate(pipes):
                 pipe.send((jobs[at * size : (at + 1) * size], seq))
-            answers = [answer for _, pipe in racers for answer in pipe.recv()]
+            answers = [answer for pipe in pipes for answer in pipe.recv()]
             winners.append(decided(world, answers, seq))
         moved = [event.by for event in world.ledger.history() if event.kind == "moved"]
         assert moved[-ROUNDS:] == winners
-    finally:
-        for process, pipe in racers:
-            pipe.send(None)
-            process.join(timeout=30)
-            pipe.close()
-            if process.is_alive():
-                process.kill()
-            process.close()
     assert world.ledger.verify() == len(world.ledger.history())

@@ -22,3 +22,14 @@ def browser() -> Iterator[Any]:
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield started
         started.close()
+
+
+@pytest.fixture
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A page of desktop size that waits as long as the file's `PATIENCE_MS`; its folder of screenshots is there."""
+    request.module.SHOTS.mkdir(exist_ok=True)
+    with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
+        opened = context.new_page()
+        opened.set_default_timeout(request.module.PATIENCE_MS)
+        opened.set_default_navigation_timeout(request.module.PATIENCE_MS)
+        yield opened

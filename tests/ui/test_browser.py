@@ -103,16 +103,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             process.wait(60)
 
 
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    SHOTS.mkdir(exist_ok=True)
-    with browser.new_context(viewport=DESKTOP) as context:
-        opened = context.new_page()
-        opened.set_default_timeout(PATIENCE_MS)
-        opened.set_default_navigation_timeout(PATIENCE_MS)
-        yield opened
-
-
 def see(page: Any, url: str, text: str, name: str) -> str:
     """Open a page, wait for a text, save a screenshot; returns all text of the page."""
     page.goto(url, wait_until="domcontentloaded")

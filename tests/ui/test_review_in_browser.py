@@ -67,16 +67,6 @@ def shown(home: Path, instance: Path) -> Iterator[Servers]:
             process.wait(60)
 
 
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    SHOTS.mkdir(exist_ok=True)
-    with browser.new_context(viewport={"width": 1440, "height": 1000}) as context:
-        opened = context.new_page()
-        opened.set_default_timeout(PATIENCE_MS)
-        opened.set_default_navigation_timeout(PATIENCE_MS)
-        yield opened
-
-
 def see(page: Any, url: str, text: str | re.Pattern[str], name: str) -> None:
     """Open a page until it shows a text (Dagster does not always redraw by itself), and save a screenshot."""
     for attempt in range(12):
