@@ -6,6 +6,7 @@ forked before the tests of the execution are read. All it can do is choose the v
 
 from __future__ import annotations
 
+import resource
 import sys
 import types
 from typing import Any
@@ -14,10 +15,14 @@ from ratchet.sandbox.inside import wire
 
 # Constants travel with the names; a big table is not worth its bytes.
 _CONSTANT_LIMIT = 4096
+_reserve = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def serve(requests: int, answers: int, limit: int) -> None:
     """Answer ("load", source) and ("call", name, args, kwargs) frames until the checker has gone."""
+    global _reserve
+    memory = resource.getrlimit(resource.RLIMIT_AS)
+    _reserve = (memory[1], memory[1])
     module = types.ModuleType("program")
     wire.write(answers, wire.frame(wire.encode("ready", limit)))
     while True:
@@ -25,6 +30,7 @@ def serve(requests: int, answers: int, limit: int) -> None:
             request = wire.read_frame(requests, wire.REQUEST_LIMIT)
         except wire.Closed:
             return
+        _space(memory)
         if request[0] == "load":
             answer = _load(module, request[1])
         else:
@@ -34,6 +40,14 @@ def serve(requests: int, answers: int, limit: int) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         wire.write(answers, frame)
+
+
+def _space(limits: tuple[int, int]) -> None:
+    # Nothing here may need memory: there is none. A program may have lowered its own limits for good.
+    try:  # noqa: SIM105
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    except (ValueError, OSError):
+        pass
 
 
 def _packed(answer: tuple[Any, ...], limit: int) -> bytes:
@@ -80,7 +94,8 @@ def _call(module: types.ModuleType, name: str, args: tuple[Any, ...], kwargs: di
 
 
 def _raised(error: BaseException) -> tuple[Any, ...]:
-    # The frames hold what the call held: after a MemoryError nothing would be left to answer with.
+    # Where the program took all its memory, its frames still hold it: what is told is told from the reserve.
+    _space(_reserve)
     BaseException.with_traceback(error, None)
     try:
         text = str(error)[:500]

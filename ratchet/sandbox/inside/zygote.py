@@ -21,6 +21,9 @@ from typing import Any, NoReturn
 
 from ratchet.sandbox.inside import candidate, checker, landlock, supervisor, wire
 
+_RESERVE = 4 << 20
+"""Address space, beyond what a program may take, in which it is told that it took everything."""
+
 
 def main() -> NoReturn:
     """Prepare everything that executions share, say so, and serve until the parent has gone."""
@@ -98,7 +101,8 @@ def _become_candidate(config: dict[str, Any], rules: int | None, calls: int, ans
         memory, disk = config["memory_mb"] << 20, config["disk_mb"] << 20
         seconds = int(config["cpu_s"]) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-        resource.setrlimit(resource.RLIMIT_AS, (memory + config["base_mb"] * (1 << 20),) * 2)
+        space = memory + (config["base_mb"] << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (space, space + _RESERVE))
         resource.setrlimit(resource.RLIMIT_FSIZE, (disk + (1 << 20),) * 2)
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
