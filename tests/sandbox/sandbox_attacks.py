@@ -28,7 +28,8 @@ TOKEN = "secret-of-the-host-5b1f"
 # The expected value of every forgery; hostile code that finds it anywhere has broken the sandbox.
 EXPECTED = 8_675_309_271_828
 NAME = f"ratchet-attack-listener-{uuid.uuid4().hex}"
-LIMITS = Limits(cpu_s=0.4, wall_s=5, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
+# Filling 96 MiB takes 0.2 s of processor time on a good day: the memory must be found full before the time is up.
+LIMITS = Limits(cpu_s=1.0, wall_s=5, memory_mb=96, processes=8, output_kb=32, disk_mb=4, value_kb=256)
 
 
 def _program(source: str, test: str) -> Program:
