@@ -101,7 +101,7 @@ def harness(manifest: Manifest) -> Harness:
 
 def raw(model: Any, end: int, decoding: Decoding, salt: str, rollouts: list[Rollout]) -> tuple[Spent, int]:
     """Sample the same turns with the engine alone; returns time and tokens sampled."""
-    blocks = [turns(rollout) for rollout in rollouts]
+    blocks = [[exchange.read for exchange in rollout.exchanges] for rollout in rollouts]
     began = now()
     session = Session(model, end, decoding, [f"{salt}/{one.task.task_id}/{one.seed}" for one in rollouts])
     sampled, at = 0, 0
@@ -115,15 +115,6 @@ def raw(model: Any, end: int, decoding: Decoding, salt: str, rollouts: list[Roll
     if said != [[exchange.turn.ids for exchange in one.exchanges] for one in rollouts]:
         raise SystemExit("the engine alone sampled other tokens: the two did not do the same work")
     return seconds, sampled
-
-
-def turns(rollout: Rollout) -> list[list[int]]:
-    """What was added before each turn of an episode."""
-    found, read = [], 0
-    for exchange in rollout.exchanges:
-        found.append(exchange.prompt_ids[read:])
-        read = len(exchange.prompt_ids) + len(exchange.turn.ids)
-    return found
 
 
 def first(tasks: list[Task], count: int) -> list[tuple[Task, int]]:

@@ -268,8 +268,8 @@ def completion(rollout: Rollout) -> tuple[list[int], list[int], list[float]]:
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []
-    for exchange in rollout.exchanges:
-        read = exchange.prompt_ids[len(rollout.prompt_ids) + len(ids) :]
+    for index, exchange in enumerate(rollout.exchanges):
+        read = exchange.read if index else []
         ids += read + exchange.turn.ids
         mask += [0] * len(read) + [1] * len(exchange.turn.ids)
         logprobs += [0.0] * len(read) + exchange.turn.logprobs
@@ -280,6 +280,6 @@ def turns(rollout: Rollout) -> list[int]:
     """Index of the turn that sampled each token after the prompt, -1 where none did; aligned with `completion`."""
     found: list[int] = []
     for index, exchange in enumerate(rollout.exchanges):
-        read = len(exchange.prompt_ids) - len(rollout.prompt_ids) - len(found)
+        read = len(exchange.read) if index else 0
         found += [-1] * read + [index] * len(exchange.turn.ids)
     return found

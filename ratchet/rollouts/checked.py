@@ -1,4 +1,4 @@
-"""Tool results, checked as they come out of an environment, and each different one once.
+"""Tool results, checked as they come out of an environment, and each different short one once.
 
 Environments answer the same few things over and over, and to check an answer costs more than most environments take
 to give it. A result that equals one that was checked before, in every value and type, is answered by that one: results
@@ -13,29 +13,31 @@ from ratchet.contracts.model import revalidated
 PLAIN = frozenset({str, bool, float, type(None)})
 """Types of the values that a result is made of: equal ones are the same, but for the sign of a zero."""
 
+SHORT, AT_MOST = 400, 4096
+"""Characters of a content that is remembered, and how many results are: a few megabytes."""
 
-class CheckedResults:
-    """The results of one batch of episodes. Remembers what it returns, so that it should not outlive the batch."""
+_known: dict[tuple[object, ...], ToolResult] = {}
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._known: dict[tuple[object, ...], ToolResult] = {}
 
-    def checked(self, value: object) -> ToolResult:
-        """Return what `revalidated` makes of a tool result; the same object for the same result.
+def checked_result(value: object) -> ToolResult:
+    """Return what `revalidated` makes of a tool result; the same object for the same result, where it is short.
 
-        Raises:
-            TypeError: it is something else.
-            ValueError: a field is missing, unknown, of another type or out of range, or cannot be written.
-        """
-        key = _key(value)
-        found = self._known.get(key) if key else None
-        if found is not None:
-            return found
-        found = revalidated(ToolResult, value)
-        # By its own values: those of the original, which is not ours, may have changed since.
-        own = _key(found)
-        return self._known.setdefault(own, found) if own else found
+    Raises:
+        TypeError: it is something else.
+        ValueError: a field is missing, unknown, of another type or out of range, or cannot be written.
+    """
+    key = _key(value)
+    found = _known.get(key) if key else None
+    if found is not None:
+        return found
+    found = revalidated(ToolResult, value)
+    # By its own values: those of the original, which is not ours, may have changed since.
+    own = _key(found)
+    if own is None or len(found.content) > SHORT:
+        return found
+    if len(_known) >= AT_MOST:
+        _known.clear()
+    return _known.setdefault(own, found)
 
 
 def _key(value: object) -> tuple[object, ...] | None:
@@ -43,9 +45,10 @@ def _key(value: object) -> tuple[object, ...] | None:
     if type(value) is not ToolResult:
         return None
     fields = value.__dict__
-    values = tuple(fields.values())
+    values = fields.values()
     types = tuple(map(type, values))
     if not PLAIN.issuperset(types) or value.__pydantic_extra__:
         return None
+    seconds = fields.get("sandbox_s")
     # Zeros of both signs are equal, and are written differently.
-    return tuple(fields), types, values, repr(fields.get("sandbox_s"))
+    return (*fields, *types, *values, seconds or repr(seconds))

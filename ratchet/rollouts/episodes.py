@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from functools import cache, partial
@@ -36,7 +36,7 @@ from ratchet.contracts.model import revalidated
 from ratchet.contracts.policy import Decoding, Harness
 from ratchet.deadline import Outcome, all_within, told
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.checked import CheckedResults
+from ratchet.rollouts.checked import checked_result
 from ratchet.rollouts.engine import Conversations, PolicyEngine, Session, Turn
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ AT_ONCE = 256
 
 
 class Exchange(NamedTuple):
-    """One turn as logged: what was read, what was sampled, the call and its result."""
+    """One turn as logged: what was read since the turn before, what was sampled, the call and its result."""
 
-    prompt_ids: list[int]
+    read: list[int]
     turn: Turn
     call: ToolCall
     result: ToolResult
@@ -104,21 +104,21 @@ class Rollout(NamedTuple):
     @property
     def tokens_in(self) -> int:
         """Tokens read, each counted once: the cache is kept across turns."""
-        return self._length - self._kept_out
+        return sum(len(exchange.read) for exchange in self.exchanges) or len(self.prompt_ids)
 
     @property
     def tokens_out(self) -> int:
         """Tokens sampled, those of turns that were taken back included."""
-        return self._kept_out + sum(len(turn.ids) for turn in self.taken_back)
+        kept = sum(len(exchange.turn.ids) for exchange in self.exchanges)
+        return kept + sum(len(turn.ids) for turn in self.taken_back)
 
-    @property
-    def _kept_out(self) -> int:
-        return sum(len(exchange.turn.ids) for exchange in self.exchanges)
-
-    @property
-    def _length(self) -> int:
-        last = self.exchanges[-1] if self.exchanges else None
-        return len(last.prompt_ids) + len(last.turn.ids) if last else len(self.prompt_ids)
+    def prompts(self) -> Iterator[list[int]]:
+        """All ids before each turn, the turns before it included."""
+        ids: list[int] = []
+        for exchange in self.exchanges:
+            ids = ids + exchange.read
+            yield ids
+            ids = ids + exchange.turn.ids
 
 
 class _Live:
@@ -130,10 +130,10 @@ class _Live:
         self.task, self.seed = task, seed
         self.opened = False
         self.opening: list[str] = []
-        self.ids: list[int] = []
         self.prompt: list[int] = []
+        self.read: list[int] = []
         self.added: list[int] = []
-        self.said: tuple[list[int], Turn, ToolCall] | None = None
+        self.said: tuple[Turn, ToolCall] | None = None
         self.exchanges: list[Exchange] = []
         self.taken_back: list[Turn] = []
         self.tries = 0
@@ -189,8 +189,7 @@ def run_batch(
     decoding = decoding or harness.decoding
     limit_s = call_limit_s(environment)
     live = [_Live(task, seed) for task, seed in requests]
-    results = CheckedResults()
-    # Tokenizers are not made for several threads, nor is what was checked so far.
+    # Tokenizers are not made for several threads.
     one_at_a_time = threading.Lock()
 
     @cache
@@ -222,11 +221,11 @@ def run_batch(
 
     def called(one: _Live) -> ToolResult:
         assert one.said is not None
-        return one.episode.call(one.said[2])
+        return one.episode.call(one.said[1])
 
     def answer(one: _Live, outcome: Outcome[ToolResult]) -> None:
         with one_at_a_time:
-            _answer(one, results.checked(outcome.get()), rendering, harness, outcome.ended)
+            _answer(one, checked_result(outcome.get()), rendering, harness, outcome.ended)
 
     def play(session: Conversations, some: Sequence[_Live], stopped: threading.Event, called_by: Runs) -> None:
         """Take turns with some episodes until all of them are over, or the batch is stopped."""
@@ -236,7 +235,7 @@ def run_batch(
             for row, turn in turns.items():
                 try:
                     with one_at_a_time:
-                        _hear(some[row], added[row], turn, rendering, harness)
+                        _hear(some[row], turn, rendering, harness)
                 except Exception as error:  # a template or codec that fails on what this policy said
                     some[row].fail("tool", error, time.monotonic())
             # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
@@ -330,13 +329,12 @@ def _look(
     messages = seen(observation)
     one.opening = [message.content for message in messages]
     told_first = [Message(role="system", content=harness.system_prompt)] if harness.system_prompt else []
-    one.prompt = one.added = list(prompt((*told_first, *messages)))
+    one.prompt = one.read = one.added = list(prompt((*told_first, *messages)))
 
 
-def _hear(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harness: Harness) -> None:
+def _hear(one: _Live, turn: Turn, rendering: Rendering, harness: Harness) -> None:
     """Take in a turn: as a call to be made, as one that is held back, or as none that is taken back."""
-    prompt = one.ids + added
-    one.ids, one.said = prompt + turn.ids, None
+    one.said = None
     sampled = turn.ids[:-1] if turn.finish_reason == "stop" else turn.ids
     call = rendering.call(sampled)
     if turn.finish_reason != "stop":
@@ -346,9 +344,10 @@ def _hear(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harnes
     if call.malformed is not None and one.tries < harness.retries and one.spent + 1 < harness.max_calls:
         one.tries += 1
         one.taken_back.append(turn)
-        one.ids, one.added = prompt[:-1], prompt[-1:]
+        # Its last token was forgotten with the turn, and is read again: it counts once.
+        one.added = one.read[-1:]
         return
-    one.tries, one.said = 0, (prompt, turn, call)
+    one.tries, one.said = 0, (turn, call)
     before = one.exchanges[-1].call.name if one.exchanges else None
     if harness.holds_back(call.name, before) is not None:
         held_back = ToolResult(content="approval needed", status="refused")
@@ -358,12 +357,12 @@ def _hear(one: _Live, added: list[int], turn: Turn, rendering: Rendering, harnes
 def _answer(one: _Live, result: ToolResult, rendering: Rendering, harness: Harness, at: float) -> None:
     """Take in what answers the call that was said."""
     assert one.said is not None
-    (prompt, turn, call), one.said = one.said, None
-    one.exchanges.append(Exchange(prompt, turn, call, result))
+    (turn, call), one.said = one.said, None
+    one.exchanges.append(Exchange(one.read, turn, call, result))
     if result.ends_episode or one.spent >= harness.max_calls:
         one.end(at)
     close = [] if turn.finish_reason == "stop" else [rendering.end]
-    one.added = close + rendering.result(result.content)
+    one.read = one.added = close + rendering.result(result.content)
 
 
 def _hand_in(one: _Live, outcome: Outcome[Deliverable]) -> None:

@@ -53,8 +53,8 @@ def to_trajectory(
         steps = [first, *(step.model_copy(update={"step_id": step.step_id + 1}) for step in steps)]
     if not steps:  # an episode that failed while it opened is kept too, and a trajectory has at least one step
         steps = [Step(step_id=1, source="system", message=rollout.invalid or "no observation")]
-    for index, exchange in enumerate(rollout.exchanges):
-        steps.append(_step(len(steps) + 1, f"call-{index + 1}", exchange, policy_digest or policy, decoding))
+    for index, (exchange, prompt) in enumerate(zip(rollout.exchanges, rollout.prompts(), strict=True)):
+        steps.append(_step(len(steps) + 1, f"call-{index + 1}", exchange, prompt, policy_digest or policy, decoding))
     extra = RatchetExtra(
         tenant=tenant,
         grant_id=grant_id,
@@ -87,7 +87,9 @@ def to_trajectory(
     return trajectory.model_copy(update={"trajectory_id": digest_bytes(canonical_json(content).encode())[:32]})
 
 
-def _step(step_id: int, call_id: str, exchange: Exchange, version: str, decoding: Decoding | None) -> Step:
+def _step(
+    step_id: int, call_id: str, exchange: Exchange, prompt: list[int], version: str, decoding: Decoding | None
+) -> Step:
     call, turn = exchange.call, exchange.turn
     sampled = decoding is not None
     return Step(
@@ -107,9 +109,9 @@ def _step(step_id: int, call_id: str, exchange: Exchange, version: str, decoding
             ]
         ),
         metrics=StepMetrics(
-            prompt_tokens=len(exchange.prompt_ids),
+            prompt_tokens=len(prompt),
             completion_tokens=len(turn.ids),
-            prompt_token_ids=exchange.prompt_ids,
+            prompt_token_ids=prompt,
             completion_token_ids=turn.ids,
             logprobs=turn.logprobs,
         )

@@ -73,9 +73,9 @@ def test_a_verifier_that_disagrees_with_itself_stops_the_loop_by_name(
         assert not run.store.exists(run.name("reward_audit.json"))
 
 
-def _exchange(prompt: list[int], sampled: list[int], name: str) -> Exchange:
+def _exchange(read: list[int], sampled: list[int], name: str) -> Exchange:
     turn = Turn(sampled, [-1.0] * len(sampled), "stop")
-    return Exchange(prompt, turn, ToolCall(name=name), ToolResult(content="x", status="ok"))
+    return Exchange(read, turn, ToolCall(name=name), ToolResult(content="x", status="ok"))
 
 
 def test_each_sampled_token_is_of_its_turn_whatever_was_read_between() -> None:
@@ -83,8 +83,8 @@ def test_each_sampled_token_is_of_its_turn_whatever_was_read_between() -> None:
     task = Task(task_id="a", prompt="p", repo="r", issue_id="i", segment="s", environment="e", environment_version="1")
     exchanges = [
         _exchange([3, 4], [10, 11], "one"),
-        _exchange([3, 4, 10, 11, 5, 6], [12], "two"),
-        _exchange([3, 4, 10, 11, 5, 6, 12], [13, 14], "three"),
+        _exchange([5, 6], [12], "two"),
+        _exchange([], [13, 14], "three"),
     ]
     rollout = Rollout(task, 0, ["x"], [3, 4], exchanges, None, None, 0.0)
     assert turns(rollout) == [0, 0, -1, -1, 1, 2, 2]

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from ratchet.contracts.environment import ToolResult
 from ratchet.contracts.model import revalidated
 from ratchet.rollouts import checked
-from ratchet.rollouts.checked import CheckedResults
+from ratchet.rollouts.checked import AT_MOST, SHORT, checked_result
 
 
 class Text(str):
@@ -35,6 +35,11 @@ class Bare(ToolResult):
     """Another kind of result with no more fields."""
 
 
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "_known", {})
+
+
 def forged(**fields: Any) -> ToolResult:
     """A result that nobody checked; by default one that is sound."""
     sound: dict[str, Any] = {"content": "x", "status": "ok", "violation": None, "honeypot": None}
@@ -51,14 +56,21 @@ def told(check: Callable[[Any], ToolResult], value: object) -> str:
 
 
 def test_equal_results_are_one_that_is_not_the_environment_s() -> None:
-    results = CheckedResults()
     first, second = (ToolResult(content="passed all", status="ok", sandbox_s=0.25) for _ in range(2))
-    found = results.checked(first)
+    found = checked_result(first)
     assert found == first
     assert found is not first
-    assert results.checked(second) is found
-    assert results.checked(first.model_copy(update={"ends_episode": True})).ends_episode
-    assert CheckedResults().checked(first) is not found
+    assert checked_result(second) is found
+    assert checked_result(first.model_copy(update={"ends_episode": True})).ends_episode
+
+
+def test_few_and_short_results_are_remembered() -> None:
+    long = forged(content="x" * (SHORT + 1))
+    assert checked_result(long) == checked_result(long) == long
+    assert checked_result(long) is not checked_result(long)
+    for number in range(AT_MOST + 3):
+        assert checked_result(forged(content=str(number))).content == str(number)
+    assert len(checked._known) == 3
 
 
 @pytest.mark.parametrize(
@@ -84,54 +96,50 @@ def test_equal_results_are_one_that_is_not_the_environment_s() -> None:
     ids=repr,
 )
 def test_what_only_looks_equal_is_checked_anew(twin: Any) -> None:
-    results = CheckedResults()
-    sound = results.checked(forged())
+    sound = checked_result(forged())
     for _ in range(2):
-        assert told(results.checked, twin) == told(lambda value: revalidated(ToolResult, value), twin)
-    assert told(results.checked, forged()) == told(lambda value: revalidated(ToolResult, value), forged())
-    assert results.checked(forged()) is sound
+        assert told(checked_result, twin) == told(lambda value: revalidated(ToolResult, value), twin)
+    assert told(checked_result, forged()) == told(lambda value: revalidated(ToolResult, value), forged())
+    assert checked_result(forged()) is sound
 
 
 def test_values_under_each_other_s_names_are_not_confused() -> None:
-    results = CheckedResults()
-    results.checked(forged(violation="answer_key"))
+    checked_result(forged(violation="answer_key"))
     swapped = forged()
     rest = swapped.__dict__.copy()
     swapped.__dict__.clear()
     swapped.__dict__.update({name: rest[name] for name in ("content", "status")})
     swapped.__dict__.update({"honeypot": "answer_key", "violation": None, "ends_episode": False, "sandbox_s": 0.0})
-    found = results.checked(swapped)
+    found = checked_result(swapped)
     assert (found.violation, found.honeypot) == (None, "answer_key")
 
 
 def test_fields_that_are_missing_or_too_many_are_told_every_time() -> None:
-    results = CheckedResults()
-    results.checked(forged())
+    checked_result(forged())
     lacking, more, extra = forged(), forged(), forged()
     del lacking.__dict__["status"]
     more.__dict__["reward"] = 1.0
     object.__setattr__(extra, "__pydantic_extra__", {"reward": 1.0})
     hollow = object.__new__(ToolResult)
     for value in (lacking, more, extra, hollow):
-        said = {told(results.checked, value), told(lambda value: revalidated(ToolResult, value), value)}
+        said = {told(checked_result, value), told(lambda value: revalidated(ToolResult, value), value)}
         assert len(said) == 1
         assert "Error" in said.pop()
 
 
 def test_an_environment_that_changes_its_result_later_changes_nothing_that_was_checked() -> None:
-    results = CheckedResults()
     mine = forged(content="before")
-    found = results.checked(mine)
+    found = checked_result(mine)
     mine.__dict__["content"] = "after"
     assert found.content == "before"
-    assert results.checked(mine).content == "after"
-    assert results.checked(forged(content="before")) is found
+    assert checked_result(mine).content == "after"
+    assert checked_result(forged(content="before")) is found
 
 
 def test_a_result_that_changes_while_it_is_checked_does_not_stand_for_what_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    results, mine = CheckedResults(), forged(content="before")
+    mine = forged(content="before")
 
     def meanwhile(kind: type[ToolResult], value: ToolResult) -> ToolResult:
         value.__dict__["content"] = "after"
@@ -139,8 +147,8 @@ def test_a_result_that_changes_while_it_is_checked_does_not_stand_for_what_it_wa
 
     with monkeypatch.context() as patched:
         patched.setattr(checked, "revalidated", meanwhile)
-        assert results.checked(mine).content == "after"
-    assert results.checked(forged(content="before")).content == "before"
+        assert checked_result(mine).content == "after"
+    assert checked_result(forged(content="before")).content == "before"
 
 
 PLAIN = (
@@ -152,8 +160,7 @@ FIELDS = some.fixed_dictionaries({}, optional=dict.fromkeys([*ToolResult.model_f
 
 @given(some.lists(FIELDS, max_size=8))
 def test_any_results_in_any_order_are_told_as_without_a_memory(made: list[dict[str, Any]]) -> None:
-    results = CheckedResults()
     for fields in made:
         value = forged(**fields)
         value.__dict__.update(fields)
-        assert told(results.checked, value) == told(lambda value: revalidated(ToolResult, value), value)
+        assert told(checked_result, value) == told(lambda value: revalidated(ToolResult, value), value)

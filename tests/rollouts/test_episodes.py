@@ -165,11 +165,11 @@ def test_more_invalid_episodes_than_the_manifest_allows_stop_the_stage(
 
 def test_token_ids_concatenate_exactly(environment: RepairEnvironment, tasks: list[Task]) -> None:
     for rollout in roll(environment, [(task, seed) for task in tasks[:8] for seed in (0, 1)]):
-        held = list(rollout.prompt_ids)
-        for index, exchange in enumerate(rollout.exchanges):
-            assert exchange.prompt_ids[: len(held)] == held
-            assert (exchange.prompt_ids == rollout.prompt_ids) == (index == 0)
-            held = exchange.prompt_ids + exchange.turn.ids
+        held: list[int] = []
+        for index, (exchange, prompt) in enumerate(zip(rollout.exchanges, rollout.prompts(), strict=True)):
+            assert prompt == held + exchange.read
+            assert (prompt == rollout.prompt_ids) == (index == 0)
+            held = prompt + exchange.turn.ids
             assert len(exchange.turn.ids) == len(exchange.turn.logprobs)
         ids, mask, logprobs = completion(rollout)
         assert rollout.prompt_ids + ids == held
@@ -313,5 +313,4 @@ def test_an_unfinished_turn_is_malformed_and_the_conversation_goes_on(
         for exchange, after in zip(rollout.exchanges, rollout.exchanges[1:], strict=False):
             if exchange.turn.finish_reason == "length":
                 assert exchange.result.status == "malformed"
-                held = len(exchange.prompt_ids) + len(exchange.turn.ids)
-                assert after.prompt_ids[held] == policy()[1].end
+                assert after.read[0] == policy()[1].end

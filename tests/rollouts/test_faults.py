@@ -80,7 +80,7 @@ def attempted(
 def core(judged: Judged) -> Any:
     """Everything about an attempt that no clock measured."""
     rollout = judged.rollout
-    spoken = [(one.prompt_ids, one.turn.ids, one.call, one.result.content) for one in rollout.exchanges]
+    spoken = [(one.read, one.turn.ids, one.call, one.result.content) for one in rollout.exchanges]
     return rollout.task.task_id, rollout.seed, spoken, rollout.deliverable, judged.outcome
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -75,10 +76,12 @@ def test_retries_take_back_what_is_no_call_within_the_budget_of_calls(
         assert one.calls + len(one.taken_back) <= HARNESS.max_calls
         kept = sum(len(exchange.turn.ids) for exchange in one.exchanges)
         assert one.tokens_out == kept + sum(len(turn.ids) for turn in one.taken_back)
-        ids = list(one.prompt_ids)
-        for exchange in one.exchanges:  # what was taken back is in no prompt
-            assert exchange.prompt_ids[: len(ids)] == ids
-            ids = exchange.prompt_ids + exchange.turn.ids
+        # What was taken back is in no prompt, and what was read again for it counts once.
+        rendering = policy()[1]
+        assert one.exchanges[0].read == one.prompt_ids
+        for exchange, after in pairwise(one.exchanges):
+            close = [] if exchange.turn.finish_reason == "stop" else [rendering.end]
+            assert after.read == close + rendering.result(exchange.result.content)
 
 
 def test_an_approval_rule_holds_a_call_back_and_the_environment_never_hears_of_it(
