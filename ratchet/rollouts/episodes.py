@@ -132,7 +132,6 @@ class _Live:
         self.opening: list[str] = []
         self.prompt: list[int] = []
         self.read: list[int] = []
-        self.added: list[int] = []
         self.said: tuple[Turn, ToolCall] | None = None
         self.exchanges: list[Exchange] = []
         self.taken_back: list[Turn] = []
@@ -151,6 +150,12 @@ class _Live:
     def spent(self) -> int:
         """Turns of the budget that were used."""
         return len(self.exchanges) + len(self.taken_back)
+
+    @property
+    def added(self) -> list[int]:
+        """Ids to append before the next turn."""
+        # With a turn that was taken back, the token before it was forgotten; it is read again, and counts once.
+        return self.read[-1:] if self.tries else self.read
 
     def end(self, at: float) -> None:
         self.ended = self.ended or at
@@ -329,7 +334,7 @@ def _look(
     messages = seen(observation)
     one.opening = [message.content for message in messages]
     told_first = [Message(role="system", content=harness.system_prompt)] if harness.system_prompt else []
-    one.prompt = one.read = one.added = list(prompt((*told_first, *messages)))
+    one.prompt = one.read = list(prompt((*told_first, *messages)))
 
 
 def _hear(one: _Live, turn: Turn, rendering: Rendering, harness: Harness) -> None:
@@ -344,8 +349,6 @@ def _hear(one: _Live, turn: Turn, rendering: Rendering, harness: Harness) -> Non
     if call.malformed is not None and one.tries < harness.retries and one.spent + 1 < harness.max_calls:
         one.tries += 1
         one.taken_back.append(turn)
-        # Its last token was forgotten with the turn, and is read again: it counts once.
-        one.added = one.read[-1:]
         return
     one.tries, one.said = 0, (turn, call)
     before = one.exchanges[-1].call.name if one.exchanges else None
@@ -362,7 +365,7 @@ def _answer(one: _Live, result: ToolResult, rendering: Rendering, harness: Harne
     if result.ends_episode or one.spent >= harness.max_calls:
         one.end(at)
     close = [] if turn.finish_reason == "stop" else [rendering.end]
-    one.read = one.added = close + rendering.result(result.content)
+    one.read = close + rendering.result(result.content)
 
 
 def _hand_in(one: _Live, outcome: Outcome[Deliverable]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -206,12 +205,9 @@ class RepairEpisode:
         return _ok("edited")
 
 
-# Frozen, and few: episodes share them.
-@lru_cache(maxsize=4096)
 def _ok(content: str) -> ToolResult:
     return ToolResult(content=content, status="ok")
 
 
-@lru_cache(maxsize=4096)
 def _error(content: str) -> ToolResult:
     return ToolResult(content=content, status="error")
