@@ -42,7 +42,8 @@ from ratchet.policies import smollm2
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
 from ratchet.rollouts.engine import Session
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
+from ratchet.rollouts.rollout import Rollout
 from ratchet.sandbox import Limits, open_sandbox
 from ratchet.sandbox.memo import MemoSandbox
 

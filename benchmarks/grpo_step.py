@@ -38,8 +38,9 @@ from ratchet.methods import grpo
 from ratchet.methods.base import RolloutSample
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import Request, attempt_all, judge
+from ratchet.rollouts.rollout import Rollout
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>"

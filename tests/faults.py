@@ -101,6 +101,8 @@ class FaultySandbox:
 class Faulty:
     """The environment `repair` with faults by attempt: task id and seed, or task id alone."""
 
+    bounded = False
+
     def __init__(self, inner: RepairEnvironment, faults: Mapping[Any, Fault]) -> None:
         self.inner, self.spec, self.faults = inner, inner.spec, faults
         self.opened: Counter[tuple[str, int]] = Counter()

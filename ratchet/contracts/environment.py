@@ -177,6 +177,9 @@ class Environment(Protocol):
         This, every call of an episode and `verify` are called from several threads, though for one episode from one at
         a time, and are left behind where they do not come back in time; closing the episode may be what ends them.
 
+        One that states `bounded = True` promises that `call` always comes back by itself, within the limits that it
+        sets to what it runs, and that it ends neither thread nor process: nobody watches such a call then.
+
         An environment that states `searchable` (a `Searchable`) with options takes them as the keyword `options`, by
         name, where a harness chose any.
         """
@@ -200,3 +203,8 @@ class SearchableEnvironment(Environment, Protocol):
 def searchable(environment: Environment) -> Searchable:
     """What an environment leaves to the harness; nothing where it does not say."""
     return getattr(environment, "searchable", Searchable())
+
+
+def bounded(environment: Environment) -> bool:
+    """Whether the tool calls of an environment always come back by themselves; not where it does not say."""
+    return getattr(environment, "bounded", False) is True

@@ -22,9 +22,9 @@ from ratchet.loop.playing import kept, played, told_of
 from ratchet.policies.checkpoint import STARTER
 from ratchet.progress import task as progress
 from ratchet.rights import AuthorisedDataset, authorise
-from ratchet.rollouts.episodes import Rollout
 from ratchet.rollouts.judged import Judged, Request
 from ratchet.rollouts.record import to_trajectory
+from ratchet.rollouts.rollout import Rollout
 from ratchet.rollouts.scripted import Script, play
 from ratchet.splits import (
     ContaminationCertificate,

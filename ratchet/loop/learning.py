@@ -32,9 +32,10 @@ from ratchet.policies.compute import compute
 from ratchet.policies.eligibility import refuse_ineligible
 from ratchet.policies.record import LeftOut, read_policy, seal
 from ratchet.rights import recheck, reopen
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import Judged, Request, reasons_told
 from ratchet.rollouts.record import to_trajectory
+from ratchet.rollouts.rollout import Rollout
 
 PURPOSES: dict[str, Any] = {
     "demonstrations": "train_sft", "pairs": "train_preference", "tasks": "train_rl", "cases": "evaluate",

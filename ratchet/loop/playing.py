@@ -11,9 +11,9 @@ from ratchet.contracts.trajectory import Trajectory
 from ratchet.loop.context import Run
 from ratchet.progress import say
 from ratchet.progress import task as progress
-from ratchet.rollouts.episodes import Rollout
 from ratchet.rollouts.judged import Faults, Judged, Request, attempt_all, faults, reasons_told, refuse_excess
 from ratchet.rollouts.kept import Kept
+from ratchet.rollouts.rollout import Rollout
 
 THREADS = 4
 PART = 128

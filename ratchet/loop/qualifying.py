@@ -31,7 +31,8 @@ from ratchet.release.ledger import Ledger
 from ratchet.release.qualification import Probe, Qualification, qualify
 from ratchet.release.records import Version
 from ratchet.rollouts.engine import PolicyEngine
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
+from ratchet.rollouts.rollout import Rollout
 from ratchet.rollouts.vllm_export import is_export
 from ratchet.serving.served import forward_logprobs
 from ratchet.store import folder_digest

@@ -23,8 +23,9 @@ from ratchet.methods.base import Guard, Spend, Validate
 from ratchet.methods.harness_search import Attempt
 from ratchet.policies.rendering import Rendering
 from ratchet.progress import say
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import Judged, Request, attempt_all, refuse_excess
+from ratchet.rollouts.rollout import Rollout
 
 TOLD = 2000
 """Characters of an episode that a reflection model is shown at most."""

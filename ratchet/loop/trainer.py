@@ -36,8 +36,9 @@ from ratchet.policies.rendering import Rendering
 from ratchet.progress import say
 from ratchet.rewards.compose import step_weight
 from ratchet.rights import AuthorisedDataset, recheck, reopen
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import Judged, Request, attempt_all, faults, refuse_excess
+from ratchet.rollouts.rollout import Rollout
 from ratchet.splits import open_certificate
 
 

@@ -14,8 +14,9 @@ from ratchet.contracts.policy import Harness
 from ratchet.loop.context import Run
 from ratchet.methods.base import Validation
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import Judged, Request, attempt_all, refuse_excess
+from ratchet.rollouts.rollout import Rollout
 
 BATCH = 160
 

@@ -3,7 +3,9 @@
 One failure of the infrastructure (reset, tool, sandbox) makes that episode invalid with its reason; everything the
 policy does is data. What an environment hands over is checked before anything rests on it, and every call of it is left
 behind where it takes longer than the whole episode may and `GRACE_S`. Resets, the tool calls of a turn, and hand-ins
-that take long run in several threads, since the sandbox has several slots.
+that take long run in several threads, since the sandbox has several slots. The tool calls of an environment that states
+`bounded` are made in between the turns, by the thread that samples: to hand them to another one costs more than most of
+them take. From the first that takes long, those of the turn are made like any others.
 
 On a server each episode takes its turns by itself: one that waits for a tool leaves the batch, which the server fills
 with the others. In this process a turn waits for all of its tool calls. To go on with those that are answered would
@@ -16,28 +18,20 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
-from ratchet.contracts.environment import (
-    Deliverable,
-    Environment,
-    Episode,
-    Message,
-    SearchableEnvironment,
-    Task,
-    ToolCall,
-    ToolResult,
-)
-from ratchet.contracts.model import revalidated
+from ratchet.contracts.environment import Environment, Episode, Message, Task, ToolResult, bounded
 from ratchet.contracts.policy import Decoding, Harness
-from ratchet.deadline import Outcome, all_within, told
+from ratchet.deadline import HELP_AFTER_S, Outcome, all_within
 from ratchet.policies.rendering import Rendering
 from ratchet.rollouts.checked import checked_result
-from ratchet.rollouts.engine import Conversations, PolicyEngine, Session, Turn
+from ratchet.rollouts.engine import Conversations, PolicyEngine, Session
+from ratchet.rollouts.live import Live, call_limit_s, closed, entered
+from ratchet.rollouts.rollout import Rollout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,124 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Runs = Callable[[Callable[[], None]], None]
 """Runs calls of the environment, and returns when they are back."""
-GRACE_S = 30.0
-"""Seconds that an environment has beyond the deadline of its episode, by which it answers that the time is over."""
 AT_ONCE = 256
 """Episodes that take turns on a server at once."""
-
-
-class Exchange(NamedTuple):
-    """One turn as logged: what was read since the turn before, what was sampled, the call and its result."""
-
-    read: list[int]
-    turn: Turn
-    call: ToolCall
-    result: ToolResult
-
-
-class Rollout(NamedTuple):
-    """One finished attempt."""
-
-    task: Task
-    seed: int
-    opening: list[str]
-    prompt_ids: list[int]
-    exchanges: list[Exchange]
-    deliverable: Deliverable | None
-    invalid: str | None
-    latency_s: float
-    system: str = ""
-    """The harness's instruction before the opening; empty for none."""
-    taken_back: tuple[Turn, ...] = ()
-    """Turns that were no call and were sampled again."""
-
-    @property
-    def calls(self) -> int:
-        """Tool calls made, malformed and refused ones included."""
-        return len(self.exchanges)
-
-    @property
-    def ok_calls(self) -> int:
-        """Calls that were well-formed, permitted and succeeded."""
-        return sum(exchange.result.status == "ok" for exchange in self.exchanges)
-
-    @property
-    def malformed(self) -> int:
-        """Calls that did not parse or were refused."""
-        return sum(exchange.result.status in ("malformed", "refused") for exchange in self.exchanges)
-
-    @property
-    def violations(self) -> list[str]:
-        """Policy rules that were broken, in order."""
-        return [exchange.result.violation for exchange in self.exchanges if exchange.result.violation]
-
-    @property
-    def sandbox_s(self) -> float:
-        """Sandbox CPU seconds of the episode's own calls."""
-        return sum(exchange.result.sandbox_s for exchange in self.exchanges)
-
-    @property
-    def tokens_in(self) -> int:
-        """Tokens read, each counted once: the cache is kept across turns."""
-        return sum(len(exchange.read) for exchange in self.exchanges) or len(self.prompt_ids)
-
-    @property
-    def tokens_out(self) -> int:
-        """Tokens sampled, those of turns that were taken back included."""
-        kept = sum(len(exchange.turn.ids) for exchange in self.exchanges)
-        return kept + sum(len(turn.ids) for turn in self.taken_back)
-
-    def prompts(self) -> Iterator[list[int]]:
-        """All ids before each turn, the turns before it included."""
-        ids: list[int] = []
-        for exchange in self.exchanges:
-            ids = ids + exchange.read
-            yield ids
-            ids = ids + exchange.turn.ids
-
-
-class _Live:
-    """An episode while it runs."""
-
-    episode: Episode
-
-    def __init__(self, task: Task, seed: int) -> None:
-        self.task, self.seed = task, seed
-        self.opened = False
-        self.opening: list[str] = []
-        self.prompt: list[int] = []
-        self.read: list[int] = []
-        self.said: tuple[Turn, ToolCall] | None = None
-        self.exchanges: list[Exchange] = []
-        self.taken_back: list[Turn] = []
-        self.tries = 0
-        self.invalid: str | None = None
-        self.deliverable: Deliverable | None = None
-        self.stack = ExitStack()
-        self.started = time.monotonic()
-        self.ended: float | None = None
-
-    @property
-    def over(self) -> bool:
-        return self.ended is not None
-
-    @property
-    def spent(self) -> int:
-        """Turns of the budget that were used."""
-        return len(self.exchanges) + len(self.taken_back)
-
-    @property
-    def added(self) -> list[int]:
-        """Ids to append before the next turn."""
-        # With a turn that was taken back, the token before it was forgotten; it is read again, and counts once.
-        return self.read[-1:] if self.tries else self.read
-
-    def end(self, at: float) -> None:
-        self.ended = self.ended or at
-
-    def fail(self, phase: str, error: Exception, at: float) -> None:
-        self.invalid = self.invalid or told(phase, error)
-        self.end(at)
 
 
 def run_batch(
@@ -193,7 +71,7 @@ def run_batch(
     """
     decoding = decoding or harness.decoding
     limit_s = call_limit_s(environment)
-    live = [_Live(task, seed) for task, seed in requests]
+    live = [Live(task, seed, rendering, harness) for task, seed in requests]
     # Tokenizers are not made for several threads.
     one_at_a_time = threading.Lock()
 
@@ -204,9 +82,9 @@ def run_batch(
 
     def each(
         phase: str,
-        some: Iterable[_Live],
-        call: Callable[[_Live], T],
-        take: Callable[[_Live, Outcome[T]], None],
+        some: Iterable[Live],
+        call: Callable[[Live], T],
+        take: Callable[[Live, Outcome[T]], None],
         late: Callable[[T], object] | None = None,
     ) -> None:
         """Make a call of the environment for each of some episodes, and take in what comes back."""
@@ -218,35 +96,40 @@ def run_batch(
             except Exception as error:  # the one capture point: a failing environment is data, not a crash
                 one.fail(phase, error, outcome.ended)
 
-    def opened(one: _Live) -> tuple[Episode, ExitStack]:
+    def opened(one: Live) -> tuple[Episode, ExitStack]:
         return entered(environment, one.task, one.seed, harness.options)
 
-    def look(one: _Live, outcome: Outcome[list[Message]]) -> None:
-        _look(one, outcome.get(), prompt, harness)
-
-    def called(one: _Live) -> ToolResult:
-        assert one.said is not None
-        return one.episode.call(one.said[1])
-
-    def answer(one: _Live, outcome: Outcome[ToolResult]) -> None:
+    def answer(one: Live, outcome: Outcome[ToolResult]) -> None:
         with one_at_a_time:
-            _answer(one, checked_result(outcome.get()), rendering, harness, outcome.ended)
+            one.answer(checked_result(outcome.get()), outcome.ended)
 
-    def play(session: Conversations, some: Sequence[_Live], stopped: threading.Event, called_by: Runs) -> None:
+    def play(
+        session: Conversations, some: Sequence[Live], stopped: threading.Event, called_by: Runs, *, here: bool
+    ) -> None:
         """Take turns with some episodes until all of them are over, or the batch is stopped."""
         added = {row: one.added for row, one in enumerate(some) if not one.over}
         while added and not stopped.is_set():
             turns = session.turn(added)
+            calling: list[Live] = []
+            quick = here
             for row, turn in turns.items():
+                one = some[row]
                 try:
                     with one_at_a_time:
-                        _hear(some[row], turn, rendering, harness)
-                except Exception as error:  # a template or codec that fails on what this policy said
-                    some[row].fail("tool", error, time.monotonic())
-            # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
-            calling = [some[row] for row in turns if some[row].said and not some[row].over]
+                        one.hear(turn)
+                    # What is left behind may still change the episode: it is invalid then, and nothing reads it more.
+                    if one.said is None or one.over:
+                        continue
+                    if not quick:
+                        calling.append(one)
+                        continue
+                    began, outcome = time.monotonic(), _called(one)
+                    quick = outcome.ended - began < HELP_AFTER_S
+                    answer(one, outcome)
+                except Exception as error:  # also a template or codec that fails on what this policy said
+                    one.fail("tool", error, time.monotonic())
             if calling:
-                called_by(partial(each, "tool", calling, called, answer))
+                called_by(partial(each, "tool", calling, Live.call, answer))
             for row, turn in turns.items():
                 if some[row].tries:
                     session.take_back(row, turn.ids)
@@ -256,24 +139,38 @@ def run_batch(
     # that collecting costs as much as all calls of the tools.
     gc.freeze()
     try:
-        each("reset", live, opened, _enter, closed)
-        each("reset", (one for one in live if one.opened), lambda one: one.episode.observation(), look)
+        each("reset", live, opened, Live.enter, closed)
+        some = (one for one in live if one.opened)
+        each("reset", some, lambda one: one.episode.observation(), lambda one, back: one.look(back, prompt))
         keys = [f"{salt}/{one.task.task_id}/{one.seed}" for one in live]
         if isinstance(model, PolicyEngine):
             sessions = [model.session(rendering.end, decoding, [key]) for key in keys]
             _apart(
-                [partial(play, session, [one]) for session, one in zip(sessions, live, strict=True) if not one.over],
+                [
+                    partial(play, session, [one], here=False)
+                    for session, one in zip(sessions, live, strict=True)
+                    if not one.over
+                ],
                 # The pool bounds the calls at once, as the sandbox has so many slots, and a call's time begins there.
                 lambda call: pool.submit(call).result(),
             )
         else:
-            play(Session(model, rendering.end, decoding, keys), live, threading.Event(), lambda call: call())
+            session = Session(model, rendering.end, decoding, keys)
+            play(session, live, threading.Event(), lambda call: call(), here=bounded(environment))
         sound = (one for one in live if one.opened and one.invalid is None)
-        each("deliverable", sound, lambda one: one.episode.deliverable(), _hand_in)
+        each("deliverable", sound, lambda one: one.episode.deliverable(), Live.hand_in)
     finally:
         gc.unfreeze()
         each("close", live, lambda one: one.stack.close(), lambda _, outcome: outcome.get())
-    return [_finish(one, harness) for one in live]
+    return [one.rollout() for one in live]
+
+
+def _called(one: Live) -> Outcome[ToolResult]:
+    """Make a call in this thread."""
+    try:
+        return Outcome(one.call(), None, time.monotonic())
+    except Exception as error:
+        return Outcome(None, error, time.monotonic())
 
 
 def _apart(plays: Sequence[Callable[[threading.Event, Runs], None]], called_by: Runs) -> None:
@@ -287,101 +184,3 @@ def _apart(plays: Sequence[Callable[[threading.Event, Runs], None]], called_by: 
         except BaseException:  # an interrupt of the caller, too
             stopped.set()
             raise
-
-
-def call_limit_s(environment: Environment) -> float:
-    """Seconds after which a call of an environment is left behind."""
-    return environment.spec.limits.episode_timeout_s + GRACE_S
-
-
-def entered(
-    environment: Environment, task: Task, seed: int, options: Mapping[str, str] | None = None
-) -> tuple[Episode, ExitStack]:
-    """Open and enter an episode, under the options of a harness; returns it with the stack that closes it."""
-    stack = ExitStack()
-    opened = (
-        cast(SearchableEnvironment, environment).open(task, seed, options=options)
-        if options
-        else environment.open(task, seed)
-    )
-    return stack.enter_context(opened), stack
-
-
-def closed(opened: tuple[Episode, ExitStack]) -> None:
-    """Close an episode that opened too late."""
-    opened[1].close()
-
-
-def seen(observation: Iterable[object]) -> list[Message]:
-    """What a policy sees first, checked. Raises ValueError where it sees nothing."""
-    messages = [revalidated(Message, message) for message in observation]
-    if not messages:
-        raise ValueError("there is no message to open with")
-    return messages
-
-
-def _enter(one: _Live, outcome: Outcome[tuple[Episode, ExitStack]]) -> None:
-    one.episode, one.stack = outcome.get()
-    one.opened = True
-
-
-def _look(
-    one: _Live,
-    observation: list[Message],
-    prompt: Callable[[tuple[Message, ...]], tuple[int, ...]],
-    harness: Harness,
-) -> None:
-    messages = seen(observation)
-    one.opening = [message.content for message in messages]
-    told_first = [Message(role="system", content=harness.system_prompt)] if harness.system_prompt else []
-    one.prompt = one.read = list(prompt((*told_first, *messages)))
-
-
-def _hear(one: _Live, turn: Turn, rendering: Rendering, harness: Harness) -> None:
-    """Take in a turn: as a call to be made, as one that is held back, or as none that is taken back."""
-    one.said = None
-    sampled = turn.ids[:-1] if turn.finish_reason == "stop" else turn.ids
-    call = rendering.call(sampled)
-    if turn.finish_reason != "stop":
-        call = ToolCall(name="", malformed=rendering.tokenizer.decode(sampled)[:200])
-    elif call.malformed is None and call.name not in harness.tools:
-        call = ToolCall(name="", malformed=call.name)
-    if call.malformed is not None and one.tries < harness.retries and one.spent + 1 < harness.max_calls:
-        one.tries += 1
-        one.taken_back.append(turn)
-        return
-    one.tries, one.said = 0, (turn, call)
-    before = one.exchanges[-1].call.name if one.exchanges else None
-    if harness.holds_back(call.name, before) is not None:
-        held_back = ToolResult(content="approval needed", status="refused")
-        _answer(one, held_back, rendering, harness, time.monotonic())
-
-
-def _answer(one: _Live, result: ToolResult, rendering: Rendering, harness: Harness, at: float) -> None:
-    """Take in what answers the call that was said."""
-    assert one.said is not None
-    (turn, call), one.said = one.said, None
-    one.exchanges.append(Exchange(one.read, turn, call, result))
-    if result.ends_episode or one.spent >= harness.max_calls:
-        one.end(at)
-    close = [] if turn.finish_reason == "stop" else [rendering.end]
-    one.read = close + rendering.result(result.content)
-
-
-def _hand_in(one: _Live, outcome: Outcome[Deliverable]) -> None:
-    one.deliverable = revalidated(Deliverable, outcome.get())
-
-
-def _finish(one: _Live, harness: Harness) -> Rollout:
-    return Rollout(
-        task=one.task,
-        seed=one.seed,
-        opening=one.opening,
-        prompt_ids=one.prompt,
-        exchanges=one.exchanges,
-        deliverable=one.deliverable if one.invalid is None else None,
-        invalid=one.invalid,
-        latency_s=(one.ended or time.monotonic()) - one.started,
-        system=harness.system_prompt,
-        taken_back=tuple(one.taken_back),
-    )

@@ -22,7 +22,7 @@ from ratchet.deadline import told, within
 from ratchet.errors import TooManyInvalid
 from ratchet.rewards.compose import Outcome, check_spec, judge_counts, judge_outcome, verifiers_alone
 from ratchet.rewards.judges.grading import Grader
-from ratchet.rollouts.episodes import Rollout
+from ratchet.rollouts.rollout import Rollout
 
 NOTHING = Deliverable(submitted=False, files={})
 SHOWN = 5

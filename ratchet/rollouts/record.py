@@ -20,7 +20,7 @@ from ratchet.contracts.trajectory import (
     StepMetrics,
     Trajectory,
 )
-from ratchet.rollouts.episodes import Exchange, Rollout
+from ratchet.rollouts.rollout import Exchange, Rollout
 
 
 def to_trajectory(

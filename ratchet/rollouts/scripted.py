@@ -12,7 +12,8 @@ from ratchet.contracts.environment import Deliverable, Environment, Task, ToolCa
 from ratchet.contracts.model import revalidated
 from ratchet.deadline import told, within
 from ratchet.rollouts.engine import Turn
-from ratchet.rollouts.episodes import Exchange, Rollout, call_limit_s, closed, entered, seen
+from ratchet.rollouts.live import call_limit_s, closed, entered, seen
+from ratchet.rollouts.rollout import Exchange, Rollout
 
 Script = Callable[[Task, random.Random, list[ToolResult]], Iterator[str | ToolCall]]
 """Yields the name of the next tool, or a whole call where it has arguments."""

@@ -20,7 +20,8 @@ from ratchet.release.live import BASELINE
 from ratchet.release.qualification import Qualification, largest_difference
 from ratchet.release.records import Version
 from ratchet.rollouts.engine import Session, Turn
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
+from ratchet.rollouts.rollout import Rollout
 
 TRIED = 4
 """Probes of the qualification that are tried again at each load."""

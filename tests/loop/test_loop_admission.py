@@ -20,8 +20,8 @@ from ratchet.rewards.compose import Outcome
 from ratchet.rewards.verifiers import STEP_VERIFIERS, VERIFIERS
 from ratchet.rewards.verifiers.admission import reopen_admission
 from ratchet.rollouts.engine import Turn
-from ratchet.rollouts.episodes import Exchange, Rollout
 from ratchet.rollouts.judged import Judged
+from ratchet.rollouts.rollout import Exchange, Rollout
 
 PROCESS = {
     "parts": [{"verifier": "hidden_tests", "weight": 1.0}],

@@ -13,7 +13,7 @@ from ratchet.loop.trainer import _numbered, as_it_acts, completion, pairs
 from ratchet.methods import gspo, rloo
 from ratchet.policies.checkpoint import STARTER, load_tokenizer
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.episodes import Rollout
+from ratchet.rollouts.rollout import Rollout
 
 
 @cache

@@ -19,8 +19,8 @@ from ratchet.errors import RatchetError
 from ratchet.rewards.compose import Outcome, judge_outcome, spec_digest, verifiers_alone, verifiers_of
 from ratchet.rewards.judges.grading import Grader
 from ratchet.rewards.judges.rubric import Item
-from ratchet.rollouts.episodes import Rollout
 from ratchet.rollouts.judged import judge_all
+from ratchet.rollouts.rollout import Rollout
 
 TASK = tiny_task()
 SOURCE: str = TASK.payload["files"][SOLUTION].replace("a - b", "a + b")

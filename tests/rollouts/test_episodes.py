@@ -21,9 +21,10 @@ from ratchet.errors import TooManyInvalid
 from ratchet.loop.trainer import completion
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import judge, judge_all, refuse_excess
 from ratchet.rollouts.record import to_trajectory
+from ratchet.rollouts.rollout import Rollout
 from ratchet.rollouts.scripted import play
 
 REWARD = Reward(parts=(RewardPart(verifier="hidden_tests", weight=1.0),))

@@ -16,7 +16,8 @@ from ratchet.environments.repair import RepairEnvironment
 from ratchet.environments.repair.episode import RepairEpisode
 from ratchet.errors import EngineError
 from ratchet.rollouts.engine import Conversations, PolicyEngine, Session, Turn
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
+from ratchet.rollouts.rollout import Rollout
 
 PATIENCE_S = 60.0
 

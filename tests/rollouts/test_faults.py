@@ -22,10 +22,11 @@ from ratchet.environments.repair.agents import AGENTS
 from ratchet.errors import SandboxError, TooManyInvalid
 from ratchet.policies.checkpoint import STARTER, load
 from ratchet.policies.rendering import Rendering
-from ratchet.rollouts import episodes
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts import live
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.judged import Judged, Request, attempt_all, faults, judge, refuse_excess
 from ratchet.rollouts.record import to_trajectory
+from ratchet.rollouts.rollout import Rollout
 from ratchet.rollouts.scripted import play
 from ratchet.sandbox import Program
 
@@ -60,7 +61,7 @@ def policy() -> tuple[Any, Rendering]:
 @pytest.fixture(autouse=True)
 def _impatient(environment: RepairEnvironment, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The loop waits for `PATIENCE_S`; the episodes keep their own, longer deadline."""
-    monkeypatch.setattr(episodes, "GRACE_S", PATIENCE_S - environment.spec.limits.episode_timeout_s)
+    monkeypatch.setattr(live, "GRACE_S", PATIENCE_S - environment.spec.limits.episode_timeout_s)
     released.clear()
     yield
     released.set()
@@ -133,9 +134,9 @@ def test_a_sandbox_that_fails_under_an_episode_makes_it_invalid(
     for kind in KINDS:
         broken = Faulty(environment, {tasks[0].task_id: Fault("sandbox", kind)})
         if kind == "kill":  # three sandboxes start, and die
-            monkeypatch.setattr(episodes, "GRACE_S", 30.0)
+            monkeypatch.setattr(live, "GRACE_S", 30.0)
         else:
-            monkeypatch.setattr(episodes, "GRACE_S", PATIENCE_S - environment.spec.limits.episode_timeout_s)
+            monkeypatch.setattr(live, "GRACE_S", PATIENCE_S - environment.spec.limits.episode_timeout_s)
         rollout = play(broken, "expert", AGENTS["expert"], tasks[0], 0)
         assert (rollout.invalid or "").startswith(told[kind]), rollout.invalid
         assert rollout.deliverable is None

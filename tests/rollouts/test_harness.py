@@ -17,8 +17,9 @@ from ratchet.environments.repair import RepairEnvironment
 from ratchet.policies.checkpoint import STARTER, fresh, load, load_tokenizer
 from ratchet.policies.rendering import Rendering
 from ratchet.rollouts.engine import Session
-from ratchet.rollouts.episodes import Rollout, run_batch
+from ratchet.rollouts.episodes import run_batch
 from ratchet.rollouts.record import to_trajectory
+from ratchet.rollouts.rollout import Rollout
 
 TOOLS = ("read_report", "next_fix", "apply_fix", "revert", "run_tests", "submit", "edit_tests")
 DECODING = Decoding(temperature=1.3, max_tokens_per_turn=3)

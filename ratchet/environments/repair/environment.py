@@ -37,6 +37,9 @@ class RepairSettings(Contract):
 class RepairEnvironment:
     """Implements `ratchet.contracts.environment.Environment`."""
 
+    bounded = True
+    """Calls look up and replace text; what is run, the sandbox ends."""
+
     def __init__(self, section: EnvironmentSection, sandbox: Sandbox, *, seed: int) -> None:
         """Prepare the environment; nothing runs yet.
 
