@@ -10,9 +10,7 @@ from __future__ import annotations
 from ratchet.contracts.environment import ToolResult
 from ratchet.contracts.model import revalidated
 
-PLAIN = frozenset({str, bool, float, type(None)})
-"""Types of the values that a result is made of: equal ones are the same, but for the sign of a zero."""
-
+FIELDS = tuple(ToolResult.model_fields)
 SHORT, AT_MOST = 400, 4096
 """Characters of a content that is remembered, and how many results are: a few megabytes."""
 
@@ -45,10 +43,17 @@ def _key(value: object) -> tuple[object, ...] | None:
     if type(value) is not ToolResult:
         return None
     fields = value.__dict__
-    values = fields.values()
-    types = tuple(map(type, values))
-    if not PLAIN.issuperset(types) or value.__pydantic_extra__:
+    if tuple(fields) != FIELDS or value.__pydantic_extra__:
         return None
-    seconds = fields.get("sandbox_s")
+    content, status, violation, honeypot, ends_episode, sandbox_s = fields.values()
+    if (
+        type(content) is not str
+        or type(status) is not str
+        or not (violation is None or type(violation) is str)
+        or not (honeypot is None or type(honeypot) is str)
+        or type(ends_episode) is not bool
+        or type(sandbox_s) is not float
+    ):
+        return None
     # Zeros of both signs are equal, and are written differently.
-    return (*fields, *types, *values, seconds or repr(seconds))
+    return content, status, violation, honeypot, ends_episode, sandbox_s or repr(sandbox_s)

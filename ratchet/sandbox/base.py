@@ -8,13 +8,14 @@ failed, so a program cannot make its own episode invalid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ratchet.contracts.model import Contract, revalidated
 from ratchet.errors import SandboxError
+from ratchet.sandbox.recall import ByIdentity
 
 Status = Literal["passed", "failed", "error", "not_run"]
 Limit = Literal["cpu", "wall", "memory", "processes", "output", "disk", "killed", "exited", "protocol"]
@@ -133,24 +134,8 @@ def answered(program: Program, execution: object, *, whole: bool = False) -> Exe
     return checked
 
 
-_CHECKED_AT_MOST = 4096
-_checked_before: dict[int, tuple[object, Execution]] = {}
-
-
-def _checked(execution: object) -> Execution:
-    """As `revalidated`, but once for an object that is handed over again and again, as a remembered execution is.
-
-    What is returned is the copy that was checked, whatever became of the original since.
-    """
-    # The original is kept, so that its identity is not another's.
-    known = _checked_before.get(id(execution))
-    if known is not None and known[0] is execution:
-        return known[1]
-    checked = revalidated(Execution, execution)
-    if len(_checked_before) >= _CHECKED_AT_MOST:
-        _checked_before.clear()
-    _checked_before[id(execution)] = execution, checked
-    return checked
+_checked = ByIdentity[object, Execution](partial(revalidated, Execution))
+"""An execution that was checked: its copy, whatever became of the original since."""
 
 
 class Finding(NamedTuple):

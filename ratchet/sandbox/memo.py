@@ -19,13 +19,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
 from ratchet.contracts.canonical import digest
 from ratchet.sandbox.base import Execution, Program, Sandbox
+from ratchet.sandbox.recall import ByIdentity
 
 
 class _File:
@@ -69,7 +70,8 @@ class MemoSandbox:
         self.hits = self.misses = 0
         self._known: OrderedDict[str, Execution] = OrderedDict()
         self._endless: set[str] = set()
-        self._digest = lru_cache(maxsize=4096)(lambda program: digest([program, self.limits]))
+        by_value: Callable[[Program], str] = lru_cache(maxsize=4096)(lambda program: digest([program, self.limits]))
+        self._digest = ByIdentity(by_value)
         self._lock = threading.Lock()
         self._file = _File(file) if file else None
 

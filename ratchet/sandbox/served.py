@@ -73,12 +73,18 @@ def _answer(sandbox: Callable[[], Sandbox], line: bytes) -> dict[str, Any]:
 class ServedSandbox:
     """The user's side. See `ratchet.sandbox.base.Sandbox`; every thread has a connection of its own."""
 
-    def __init__(self, place: Path) -> None:
-        """Connect. Raises SandboxError where nobody serves a sandbox at `place`, or none can be opened there."""
-        self._place = place
+    def __init__(self, place: Path, *, patience_s: float = 600.0) -> None:
+        """Connect. Raises SandboxError where nobody serves a sandbox at `place`, or none can be opened there.
+
+        Args:
+            place: path of the socket.
+            patience_s: seconds to wait for each program that a slot has to execute, as other users may come first.
+        """
+        self._place, self._patience_s = place, patience_s
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._connections: list[socket.socket] = []
+        self.slots = 1
         try:
             about = self._ask([])
         except SandboxError:
@@ -111,10 +117,13 @@ class ServedSandbox:
         line = json.dumps({"programs": [one.model_dump(mode="json") for one in programs]}).encode() + b"\n"
         try:
             stream = getattr(self._mine, "stream", None) or self._connect()
+            self._mine.connection.settimeout(self._patience_s * (1 + len(programs) // self.slots))
             stream.write(line)
             stream.flush()
             answer: dict[str, Any] = json.loads(stream.readline() or b"null") or {}
         except (OSError, ValueError) as error:
+            # What comes late would answer the next question.
+            self._mine.stream = None
             raise self._lost(str(error)) from None
         if "error" in answer:
             raise SandboxError(**answer["error"])
@@ -126,6 +135,7 @@ class ServedSandbox:
         connection = socket.socket(socket.AF_UNIX)
         with self._lock:
             self._connections.append(connection)
+        self._mine.connection = connection
         connection.connect(str(self._place))
         self._mine.stream = connection.makefile("rwb")
         return self._mine.stream

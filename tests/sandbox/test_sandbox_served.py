@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,26 @@ def test_nobody_who_serves_is_told(tmp_path: Path, real: Sandbox) -> None:
         assert mine.run(program("def f(): return 1")).passed
     with mine, ThreadPoolExecutor(1) as pool, pytest.raises(SandboxError, match="executes its programs"):
         pool.submit(mine.run, program("def f(): return 1")).result()
+
+
+def test_an_owner_who_does_not_answer_is_left_and_what_he_says_late_answers_nothing(
+    real: Sandbox, tmp_path: Path
+) -> None:
+    late = threading.Event()
+    stuck = False
+
+    def hanging() -> Sandbox:
+        if stuck:
+            late.wait(60)
+        return real
+
+    with served(hanging, tmp_path / "socket") as place, ServedSandbox(place, patience_s=2.0) as mine:
+        stuck = True
+        with pytest.raises(SandboxError, match=r"timed out.*run the stage again"):
+            mine.run(program("def f(): return 1"))
+        stuck = False
+        late.set()
+        assert not mine.run(program("def f(): return 2")).passed
 
 
 @pytest.mark.parametrize(

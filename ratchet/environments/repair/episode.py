@@ -47,6 +47,20 @@ TOOLS: dict[str, ToolSchema] = {
 }
 
 
+def _ok(content: str) -> ToolResult:
+    return ToolResult(content=content, status="ok")
+
+
+def _error(content: str) -> ToolResult:
+    return ToolResult(content=content, status="error")
+
+
+APPLIED, REVERTED, EDITED = map(_ok, ("applied", "reverted", "edited"))
+NO_MORE_FIXES, NO_FIX_SHOWN, REVERT_FIRST, NOTHING_APPLIED = map(
+    _error, ("no more fixes", "no fix shown", "revert first", "nothing applied")
+)
+
+
 class RepairEpisode:
     """State of one attempt. Not safe to share between threads."""
 
@@ -73,18 +87,6 @@ class RepairEpisode:
         self.submitted = False
         self.visible_passed: bool | None = None
         self.deadline = time.monotonic() + spec.limits.episode_timeout_s
-        self.tools: dict[str, Callable[[ToolCall], ToolResult]] = {
-            "read_report": lambda call: _ok(self._report()),
-            "view_code": lambda call: _ok(self.source),
-            "next_fix": self._next_fix,
-            "apply_fix": self._apply_fix,
-            "revert": self._revert,
-            "run_tests": self._run_tests,
-            "submit": self._submit,
-            "edit_tests": self._edit_tests,
-            "open_answers": self._open_answers,
-            "edit_line": self._edit_line,
-        }
 
     def __enter__(self) -> Self:
         return self
@@ -113,9 +115,10 @@ class RepairEpisode:
             return ToolResult(content="out of time", status="refused", violation="episode_timeout", ends_episode=True)
         if call.malformed is not None:
             return ToolResult(content="no such call", status="malformed")
-        if call.name not in self.tools or call.name not in self.permitted:
+        if call.name not in TOOLS or call.name not in self.permitted:
             return ToolResult(content="not permitted", status="refused", violation="tool_not_permitted")
-        return self.tools[call.name](call)
+        result: ToolResult = getattr(self, f"_{call.name}")(call)
+        return result
 
     def deliverable(self) -> Deliverable:
         """The files as they stand, and which of them differ from the task's."""
@@ -130,30 +133,36 @@ class RepairEpisode:
         payload = self.task.payload
         return f"failing {payload['failing']}/{len(payload['visible'])} {payload['symptom']}"
 
+    def _read_report(self, call: ToolCall) -> ToolResult:
+        return _ok(self._report())
+
+    def _view_code(self, call: ToolCall) -> ToolResult:
+        return _ok(self.source)
+
     def _next_fix(self, call: ToolCall) -> ToolResult:
         fixes = self.task.payload["fixes"]
         if self.shown + 1 >= len(fixes):
-            return _error("no more fixes")
+            return NO_MORE_FIXES
         self.shown += 1
         rule, _, _, place = fixes[self.shown]
         return _ok(f"{self.shown + 1}/{len(fixes)} {rule} {place}")
 
     def _apply_fix(self, call: ToolCall) -> ToolResult:
         if self.shown < 0:
-            return _error("no fix shown")
+            return NO_FIX_SHOWN
         if self.source != self.original:
-            return _error("revert first")
+            return REVERT_FIRST
         self.source = apply(
             self.original, self.task.payload["entry_point"], Edit(*self.task.payload["fixes"][self.shown])
         )
         self.visible_passed = None
-        return _ok("applied")
+        return APPLIED
 
     def _revert(self, call: ToolCall) -> ToolResult:
         if self.source == self.original:
-            return _error("nothing applied")
+            return NOTHING_APPLIED
         self.source, self.visible_passed = self.original, None
-        return _ok("reverted")
+        return REVERTED
 
     def _run_tests(self, call: ToolCall) -> ToolResult:
         tests = self.task.payload["visible"]
@@ -202,12 +211,4 @@ class RepairEpisode:
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: text nested too deeply
             return _error(f"does not compile: {str(error) or 'too complex'}")
         self.source, self.visible_passed = changed, None
-        return _ok("edited")
-
-
-def _ok(content: str) -> ToolResult:
-    return ToolResult(content=content, status="ok")
-
-
-def _error(content: str) -> ToolResult:
-    return ToolResult(content=content, status="error")
+        return EDITED
