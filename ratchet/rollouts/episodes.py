@@ -15,7 +15,6 @@ long calls take; a server's last digits depend on what arrives together anyway.
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +29,7 @@ from ratchet.deadline import HELP_AFTER_S, Outcome, all_within
 from ratchet.policies.rendering import Rendering
 from ratchet.rollouts.checked import checked_result
 from ratchet.rollouts.engine import Conversations, PolicyEngine, Session
+from ratchet.rollouts.garbage import seldom_collected
 from ratchet.rollouts.live import Live, call_limit_s, closed, entered
 from ratchet.rollouts.rollout import Rollout
 
@@ -89,6 +89,7 @@ def run_batch(
     ) -> None:
         """Make a call of the environment for each of some episodes, and take in what comes back."""
         asked = list(some)
+        # What is left behind may still change the episode: it is invalid then, and nothing reads it any more.
         outcomes = all_within(limit_s, [partial(call, one) for one in asked], pool=pool, late=late)
         for one, outcome in zip(asked, outcomes, strict=True):
             try:
@@ -106,7 +107,15 @@ def run_batch(
     def play(
         session: Conversations, some: Sequence[Live], stopped: threading.Event, called_by: Runs, *, here: bool
     ) -> None:
-        """Take turns with some episodes until all of them are over, or the batch is stopped."""
+        """Take turns with some episodes until all of them are over, or the batch is stopped.
+
+        Args:
+            session: their conversations.
+            some: the episodes, by row.
+            stopped: stops the batch at the next turn.
+            called_by: runs the calls of a turn.
+            here: make calls in this thread as long as they are quick.
+        """
         added = {row: one.added for row, one in enumerate(some) if not one.over}
         while added and not stopped.is_set():
             turns = session.turn(added)
@@ -117,7 +126,6 @@ def run_batch(
                 try:
                     with one_at_a_time:
                         one.hear(turn)
-                    # What is left behind may still change the episode: it is invalid then, and nothing reads it more.
                     if one.said is None or one.over:
                         continue
                     if not quick:
@@ -135,10 +143,8 @@ def run_batch(
                     session.take_back(row, turn.ids)
             added = {row: some[row].added for row in turns if not some[row].over}
 
-    # What is there already is not searched for garbage while the batch makes its own: a model's process holds so much
-    # that collecting costs as much as all calls of the tools.
-    gc.freeze()
-    try:
+    with seldom_collected(), ExitStack() as closing:
+        closing.callback(each, "close", live, lambda one: one.stack.close(), lambda _, outcome: outcome.get())
         each("reset", live, opened, Live.enter, closed)
         some = (one for one in live if one.opened)
         each("reset", some, lambda one: one.episode.observation(), lambda one, back: one.look(back, prompt))
@@ -159,9 +165,6 @@ def run_batch(
             play(session, live, threading.Event(), lambda call: call(), here=bounded(environment))
         sound = (one for one in live if one.opened and one.invalid is None)
         each("deliverable", sound, lambda one: one.episode.deliverable(), Live.hand_in)
-    finally:
-        gc.unfreeze()
-        each("close", live, lambda one: one.stack.close(), lambda _, outcome: outcome.get())
     return [one.rollout() for one in live]
 
 
