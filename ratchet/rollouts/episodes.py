@@ -169,7 +169,7 @@ def run_batch(
 
 
 def _called(one: Live) -> Outcome[ToolResult]:
-    """Make a call in this thread."""
+    """Make a call in this thread; what interrupts it, unlike in a watching thread, was meant for the caller."""
     try:
         return Outcome(one.call(), None, time.monotonic())
     except Exception as error:
